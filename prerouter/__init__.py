@@ -1,0 +1,20 @@
+"""prerouter: decide, before anything is retrieved, whether to retrieve or to read it all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["Router", "__version__"]
+
+if TYPE_CHECKING:
+    from prerouter.routers.learned import LearnedRouter as Router
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: importing prerouter loads neither torch nor transformers.
+    if name == "Router":
+        from prerouter.routers.learned import LearnedRouter
+
+        return LearnedRouter
+    raise AttributeError(f"module 'prerouter' has no attribute {name!r}")

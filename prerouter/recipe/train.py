@@ -1,0 +1,101 @@
+"""`train`: the student, its prompt, and TRL's settings."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from functools import cache
+from importlib import resources
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from prerouter.core.records import MetadataSetting
+from prerouter.recipe.base import Section
+from prerouter.recipe.engine import Dtype
+
+# Fields of SFTConfig that other keys of the recipe decide, each with the key to use instead.
+OWNED_SFT_FIELDS: dict[str, str] = {
+    "output_dir": "runs_dir (the stage writes into its own folder)",
+    "run_name": "name",
+    "seed": "seed",
+    "data_seed": "seed",
+    "max_length": "train.max_length",
+    "bf16": "train.dtype",
+    "fp16": "train.dtype",
+    "model_init_kwargs": "train.model, train.revision and train.dtype",
+    "pad_token": "train.pad_token",
+    "eos_token": "train.model (the chat template's end of turn is used)",
+    "chat_template_path": "train.model",
+    "completion_only_loss": "nothing: the loss is on the completion only",
+    "assistant_only_loss": "nothing: the loss is on the completion only",
+    "dataset_text_field": "nothing: examples are prompt and completion",
+    "dataset_kwargs": "nothing: examples are prompt and completion",
+    "remove_unused_columns": "nothing: examples are prompt and completion",
+    "push_to_hub": "publish",
+    "hub_model_id": "publish.repo_id",
+    "hub_token": "the environment variable HF_TOKEN",
+    "hub_private_repo": "publish.private",
+    "hub_strategy": "publish",
+    "hub_revision": "publish",
+    "hub_always_push": "publish",
+    "resume_from_checkpoint": "nothing: a killed run goes on by itself",
+    "trust_remote_code": "nothing: a model may not bring code along",
+    "use_cpu": "train.device",
+    "do_train": "nothing: train always trains",
+    "do_eval": "nothing: it evaluates where validation examples exist",
+    "do_predict": "route",
+}
+
+
+@cache
+def sft_fields() -> dict[str, str]:
+    """Name and annotation of every field of the pinned trl's SFTConfig, read without importing it.
+
+    `scripts/make_sft_fields.py` writes the file; a test holds it against the installed trl.
+    """
+    text = resources.files("prerouter.recipe").joinpath("sft_fields.json").read_text("utf-8")
+    fields: dict[str, str] = json.loads(text)["fields"]
+    return fields
+
+
+class LoraSection(Section):
+    """Low-rank adapters by peft; merged in float32 when the router is exported."""
+
+    r: Annotated[int, Field(gt=0)] = 16
+    alpha: Annotated[int, Field(gt=0)] = 32
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+
+
+class TrainSection(Section):
+    """Supervised fine-tuning of the student on kept traces, loss on the completion only."""
+
+    model: Annotated[str, Field(min_length=1)]
+    revision: str | None = None
+    prompt: Literal["guided", "compact"] = "compact"
+    metadata: MetadataSetting = MetadataSetting.FULL
+    thinking: bool = False
+    max_length: Annotated[int, Field(gt=0, description="tokens of prompt and completion")] = 4000
+    dtype: Dtype = "bfloat16"
+    device: Literal["auto", "cpu"] = "auto"
+    pad_token: Annotated[
+        str | None, Field(description="a token of the vocabulary other than the end of turn")
+    ] = None
+    lora: LoraSection | None = None
+    sft: dict[str, Any] = {}
+
+    @field_validator("sft")
+    @classmethod
+    def _known_and_ours_to_pass(cls, value: dict[str, Any]) -> dict[str, Any]:
+        mistakes = []
+        for name in value:
+            if name in OWNED_SFT_FIELDS:
+                mistakes.append(f"{name} is not set here: use {OWNED_SFT_FIELDS[name]}")
+            elif name not in sft_fields():
+                near = difflib.get_close_matches(name, sft_fields(), n=1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                mistakes.append(f"{name} is no field of SFTConfig{hint}")
+        if mistakes:
+            raise ValueError("; ".join(mistakes))
+        return value

@@ -1,0 +1,112 @@
+"""A stage's manifest: written last, so that its existence means done."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from prerouter.core.errors import StageError
+from prerouter.core.records import Record
+
+SCHEMA_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+class Fingerprint(Record):
+    """All that a stage's result depends on. Two equal fingerprints give the same rows."""
+
+    schema_version: int = SCHEMA_VERSION
+    stage: str
+    seed: int
+    sections: dict[str, Any]
+    parents: dict[str, str]
+    inputs: dict[str, str] = {}
+
+    def differences(self, other: Fingerprint) -> list[str]:
+        """What changed from `self` to `other`, in words."""
+        found = []
+        if self.schema_version != other.schema_version:
+            found.append("the record schema changed")
+        if self.seed != other.seed:
+            found.append(f"seed: {self.seed} is now {other.seed}")
+        found += _changed(self.sections, other.sections)
+        found += [f"{name} changed" for name in _keys_that_differ(self.parents, other.parents)]
+        found += [f"{name} changed" for name in _keys_that_differ(self.inputs, other.inputs)]
+        return found
+
+
+class FileEntry(Record):
+    rows: int
+    sha256: str
+
+
+class Manifest(Record):
+    """What a finished stage did: rows and hashes by file, rejects by reason, and its report."""
+
+    fingerprint: Fingerprint
+    files: dict[str, FileEntry]
+    rejects: dict[str, int] = {}
+    report: dict[str, Any] = {}
+    model: str | None = None
+    revision: str | None = None
+    versions: dict[str, str] = {}
+    seconds: float
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON for people, renamed into place when complete."""
+    temporary = path.with_name(f".{path.name}.partial")
+    text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
+    temporary.write_text(text + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_manifest(folder: Path) -> Manifest | None:
+    """The manifest of a finished stage; None where the stage isn't finished."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise StageError(
+            str(path),
+            f"is not a manifest of this version: {error.error_count()} fields differ",
+            next_step="run the stage again with --force",
+        ) from None
+
+
+def installed_versions(*packages: str) -> dict[str, str]:
+    """Versions of the named packages, as installed; one that isn't there is left out."""
+    versions = {}
+    for package in ("prerouter", *packages):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _keys_that_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    return sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+
+
+def _changed(old: Any, new: Any, prefix: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = []
+        for key in _keys_that_differ(old, new):
+            found += _changed(old.get(key), new.get(key), f"{prefix}.{key}" if prefix else key)
+        return found
+    return [f"{prefix}: {_short(old)} is now {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "absent"
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,158 @@
+"""Typed JSONL: one record a line, appended by key, safe to kill at any byte."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from pydantic import ValidationError
+
+from prerouter.core.errors import InputError, StageError
+from prerouter.core.records import Record
+
+RecordT = TypeVar("RecordT", bound=Record)
+
+
+def encode(record: Record) -> bytes:
+    """The one way a record is written: fields in declared order, absent values left out."""
+    return record.model_dump_json(exclude_none=True).encode() + b"\n"
+
+
+def decode(line: bytes, model: type[RecordT], place: str) -> RecordT:
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        problem = f"{where}: {first['msg']}" if where else str(first["msg"])
+        raise InputError(place, problem, f"a {model.__name__} record", "mend the line") from None
+
+
+def read_rows(path: Path, model: type[RecordT]) -> Iterator[RecordT]:
+    """Stream the records of a finished file. Raises InputError with the line of a bad one."""
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                yield decode(line, model, f"{path}:{number}")
+    except OSError as error:
+        raise InputError(str(path), f"can't be read: {error.strerror}") from None
+
+
+def write_rows(path: Path, records: Iterable[Record]) -> int:
+    """Write a whole file, renamed into place when complete; returns the number of rows."""
+    temporary = path.with_name(f".{path.name}.partial")
+    count = 0
+    with temporary.open("wb") as file:
+        for record in records:
+            file.write(encode(record))
+            count += 1
+    os.replace(temporary, path)
+    return count
+
+
+def file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class RowLog(Generic[RecordT]):
+    """A rows file that grows while its stage works.
+
+    Opening it drops a torn last line; `done` then holds the keys that stand. `flush_every` rows go
+    to the operating system at once: after a kill, at most that many are done again.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        model: type[RecordT],
+        key: Callable[[RecordT], str],
+        flush_every: int = 1,
+    ) -> None:
+        self.path = path
+        self._model = model
+        self._key = key
+        self._flush_every = flush_every
+        self._pending = 0
+        self.done: set[str] = set()
+        self._recover()
+        self._file = path.open("ab", buffering=1 << 20)
+
+    def _recover(self) -> None:
+        if not self.path.exists():
+            return
+        intact = 0
+        with self.path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    break
+                record = decode(line, self._model, f"{self.path}:{number}")
+                self.done.add(self._key(record))
+                intact += len(line)
+        if intact < self.path.stat().st_size:
+            os.truncate(self.path, intact)
+
+    def append(self, record: RecordT) -> None:
+        """Add a record whose key isn't there yet; one that stands is left alone."""
+        self.append_encoded(self._key(record), encode(record))
+
+    def append_encoded(self, key: str, line: bytes) -> None:
+        """`append` for a caller that holds the line already."""
+        if key in self.done:
+            return
+        try:
+            self._file.write(line)
+            self._pending += 1
+            if self._pending >= self._flush_every:
+                self._file.flush()
+                self._pending = 0
+        except OSError as error:
+            raise StageError(
+                str(self.path),
+                f"can't be written: {error.strerror}",
+                next_step="make room and run again: finished rows are kept",
+            ) from None
+        self.done.add(key)
+
+    def sort(self, order: Sequence[str]) -> None:
+        """Bring the rows into the order of `order`, so that a file doesn't tell how often its
+        stage was killed, nor which call came back first. Keys outside `order` are refused."""
+        self._file.flush()
+        position = {key: index for index, key in enumerate(order)}
+        spans: list[tuple[int, int, int]] = []
+        offset = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                key = self._key(decode(line, self._model, str(self.path)))
+                if key not in position:
+                    raise StageError(str(self.path), f"holds the row {key!r}, which isn't due")
+                spans.append((position[key], offset, len(line)))
+                offset += len(line)
+        if spans == sorted(spans):
+            return
+        temporary = self.path.with_name(f".{self.path.name}.partial")
+        with self.path.open("rb") as source, temporary.open("wb") as target:
+            for _, start, length in sorted(spans):
+                source.seek(start)
+                target.write(source.read(length))
+        self._file.close()
+        os.replace(temporary, self.path)
+        self._file = self.path.open("ab", buffering=1 << 20)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,259 @@
+"""How a stage is run: passed over, gone on with, or begun anew; what it reads; what it leaves."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from prerouter.core.errors import StageError
+from prerouter.core.protocols import Progress
+from prerouter.core.records import Record, Reject
+from prerouter.recipe.recipe import Recipe
+from prerouter.runs.manifest import (
+    MANIFEST,
+    FileEntry,
+    Fingerprint,
+    Manifest,
+    installed_versions,
+    read_manifest,
+    write_json,
+)
+from prerouter.runs.rows import (
+    RecordT,
+    RowLog,
+    file_sha256,
+    read_rows,
+    write_rows,
+)
+
+STARTED = "started.json"
+ROWS = "rows.jsonl"
+REJECTS = "rejects.jsonl"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A verb. `sections` names the parts of the recipe it depends on; `parents` the files of
+    earlier stages it reads; `inputs` hashes of anything outside the run (data files, prompts)."""
+
+    name: str
+    sections: Callable[[Recipe], Mapping[str, object]]
+    parents: Callable[[Recipe], tuple[str, ...]]
+    run: Callable[[StageRun], None]
+    inputs: Callable[[Recipe], dict[str, str]] = lambda recipe: {}
+    packages: tuple[str, ...] = ()
+
+
+@dataclass
+class StageRun:
+    """What a running stage sees: its recipe, its folder, its parents' rows."""
+
+    recipe: Recipe
+    folder: Path
+    progress: Progress
+    skip_bad: bool = False
+    report: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    revision: str | None = None
+    _logs: list[RowLog[Any]] = field(default_factory=list)
+
+    def read(self, file: str, model: type[RecordT]) -> Iterator[RecordT]:
+        """Stream a parent's file, named `stage/file.jsonl`."""
+        return read_rows(self.recipe.run_dir / file, model)
+
+    def log(
+        self,
+        model: type[RecordT],
+        key: Callable[[RecordT], str],
+        file: str = ROWS,
+        flush_every: int = 1,
+    ) -> RowLog[RecordT]:
+        """Open a file of this stage for appending by key."""
+        log = RowLog(self.folder / file, model, key, flush_every)
+        self._logs.append(log)
+        return log
+
+    def write(self, file: str, records: Iterable[Record]) -> None:
+        """Write a whole file of this stage."""
+        write_rows(self.folder / file, records)
+
+    def reject_log(self, flush_every: int = 1) -> RowLog[Reject]:
+        """The rejects of this stage. Those of an earlier attempt stand, except transient ones:
+        a call that failed is made again."""
+        path = self.folder / REJECTS
+        if path.exists():
+            RowLog(path, Reject, reject_key).close()
+            write_rows(path, (reject for reject in read_rows(path, Reject) if not reject.transient))
+        return self.log(Reject, reject_key, REJECTS, flush_every)
+
+    def close(self) -> None:
+        for log in self._logs:
+            log.close()
+
+    def files(self) -> dict[str, FileEntry]:
+        """Row count and hash of every rows file that this stage left."""
+        entries = {}
+        for path in sorted(self.folder.glob("*.jsonl")):
+            with path.open("rb") as lines:
+                rows = sum(1 for _ in lines)
+            entries[path.name] = FileEntry(rows=rows, sha256=file_sha256(path))
+        return entries
+
+
+def reject_key(reject: Reject) -> str:
+    """Of one thing, one reason is written: whatever was refused isn't tried again."""
+    return reject.key
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`why` says what made a stage run that had run before."""
+
+    stage: str
+    action: Literal["done", "passed over"]
+    manifest: Manifest
+    why: str = ""
+
+
+def execute(
+    stage: Stage,
+    recipe: Recipe,
+    progress: Progress,
+    *,
+    force: bool = False,
+    skip_bad: bool = False,
+) -> Outcome:
+    """Run one stage, or pass it over where its fingerprint is that of its manifest.
+
+    Raises StageError where a parent isn't finished or was altered; whatever the stage had appended
+    before an error stays, and the next call goes on from there.
+    """
+    folder = recipe.run_dir / stage.name
+    fingerprint = _fingerprint(stage, recipe, skip_bad)
+    why = "--force" if force else ""
+    finished = read_manifest(folder) if not force else None
+    if finished is not None:
+        changes = finished.fingerprint.differences(fingerprint)
+        changes += _altered_files(folder, finished)
+        if not changes:
+            return Outcome(stage.name, "passed over", finished)
+        why = "; ".join(changes)
+    elif not force and (folder / STARTED).exists():
+        why = "goes on where it was stopped"
+        changes = _changes_since_start(folder, fingerprint)
+        if changes:
+            why = "; ".join(changes)
+    if why and why != "goes on where it was stopped":
+        progress.note(f"{stage.name}: begins anew: {why}")
+        _clear(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / STARTED).exists():
+        write_json(folder / STARTED, fingerprint.model_dump(mode="json"))
+    run = StageRun(recipe, folder, progress, skip_bad)
+    begun = time.monotonic()
+    try:
+        stage.run(run)
+    finally:
+        run.close()
+    manifest = Manifest(
+        fingerprint=fingerprint,
+        files=run.files(),
+        rejects=_count_rejects(folder),
+        report=run.report,
+        model=run.model,
+        revision=run.revision,
+        versions=installed_versions("pydantic", *stage.packages),
+        seconds=round(time.monotonic() - begun, 3),
+    )
+    write_json(folder / MANIFEST, manifest.model_dump(mode="json", exclude_none=True))
+    return Outcome(stage.name, "done", manifest, why)
+
+
+def _fingerprint(stage: Stage, recipe: Recipe, skip_bad: bool) -> Fingerprint:
+    parents = {}
+    for file in stage.parents(recipe):
+        name, _, rows = file.partition("/")
+        manifest = read_manifest(recipe.run_dir / name)
+        if manifest is None:
+            raise StageError(
+                stage.name,
+                f"needs {name}, which is not finished in {recipe.run_dir}",
+                next_step=f"run `prerouter {name}` on this recipe first, or `prerouter run`",
+            )
+        altered = _altered_files(recipe.run_dir / name, manifest, rows)
+        if altered:
+            raise StageError(
+                f"{recipe.run_dir / file}",
+                "was altered after its stage had finished",
+                next_step=f"run `prerouter {name}` again with --force",
+            )
+        parents[file] = manifest.files[rows].sha256 if rows in manifest.files else "absent"
+    sections = {name: _plain(section) for name, section in stage.sections(recipe).items()}
+    if skip_bad and stage.name == "cases":
+        sections["skip_bad"] = True
+    return Fingerprint(
+        stage=stage.name,
+        seed=recipe.seed,
+        sections=sections,
+        parents=parents,
+        inputs=stage.inputs(recipe),
+    )
+
+
+def _plain(section: object) -> object:
+    return section.model_dump(mode="json") if isinstance(section, BaseModel) else section
+
+
+def _changes_since_start(folder: Path, fingerprint: Fingerprint) -> list[str]:
+    try:
+        started = Fingerprint.model_validate_json((folder / STARTED).read_bytes())
+    except ValidationError:
+        return ["what was begun is of another version"]
+    return started.differences(fingerprint)
+
+
+def _altered_files(folder: Path, manifest: Manifest, only: str | None = None) -> list[str]:
+    altered = []
+    for name, entry in manifest.files.items():
+        if only is not None and name != only:
+            continue
+        path = folder / name
+        if not path.exists():
+            altered.append(f"{path} is gone")
+        elif file_sha256(path) != entry.sha256:
+            altered.append(f"{path} was altered")
+    return altered
+
+
+def _clear(folder: Path) -> None:
+    # The manifest goes first: a kill half way must not leave a stage that looks finished.
+    (folder / MANIFEST).unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _count_rejects(folder: Path) -> dict[str, int]:
+    path = folder / REJECTS
+    if not path.exists():
+        return {}
+    counts = Counter(reject.reason for reject in read_rows(path, Reject))
+    return dict(sorted(counts.items()))
+
+
+def check_reject_share(stage: str, rejected: int, total: int, limit: float, key: str) -> None:
+    """Raises StageError where more than `limit` of `total` was refused."""
+    if total and rejected / total > limit:
+        raise StageError(
+            stage,
+            f"{rejected} of {total} were refused ({rejected / total:.1%})",
+            f"{key} allows {limit:.1%}",
+            f"read {REJECTS} in the stage's folder, mend the cause and run again",
+        )
+
