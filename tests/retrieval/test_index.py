@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prerouter.retrieval.index import Bm25Index, terms
+
+TEXTS = [
+    "The ferry sailed at noon.",
+    "A red ferry lay in the harbour, and the harbour froze.",
+    "Nothing happened in the village.",
+]
+
+
+def test_the_chunk_with_the_rarer_words_comes_first() -> None:
+    found = Bm25Index(TEXTS).search("harbour ferry", 3)
+    assert [place for place, _ in found] == [1, 0]
+    assert found[0][1] > found[1][1] > 0
+
+
+def test_top_k_is_a_limit() -> None:
+    assert len(Bm25Index(TEXTS).search("the ferry", 1)) == 1
+    assert Bm25Index(TEXTS).search("the ferry", 0) == []
+
+
+@pytest.mark.parametrize("query", ["zeppelin", "", "?!"])
+def test_a_query_without_a_known_word_finds_nothing(query: str) -> None:
+    assert Bm25Index(TEXTS).search(query, 3) == []
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["...", "?"]])
+def test_chunks_without_words_are_found_by_nothing(texts: list[str]) -> None:
+    assert Bm25Index(texts).search("ferry", 3) == []
+
+
+def test_one_chunk_is_found() -> None:
+    assert [place for place, _ in Bm25Index(["The ferry."]).search("ferry", 5)] == [0]
+
+
+def test_ties_keep_the_order_of_the_document() -> None:
+    index = Bm25Index(["a pear tree", "one plum", "a pear tree", "a pear tree"])
+    assert [place for place, _ in index.search("pear", 2)] == [0, 2]
+
+
+def test_case_and_compatibility_forms_are_folded() -> None:
+    assert terms("STRASSE Straße ＦＥＲＲＹ") == ["strasse", "strasse", "ferry"]
+
+
+@pytest.mark.parametrize(
+    ("query", "place"), [("黄", 0), ("دجلة", 1), ("Ёлка", 2)], ids=["chinese", "arabic", "russian"]
+)
+def test_other_scripts_are_searched(query: str, place: int) -> None:
+    index = Bm25Index(["天地玄黄，宇宙洪荒。", "نهر دجلة طويل", "высокая ёлка"])
+    assert [found for found, _ in index.search(query, 1)] == [place]
+
+
+def test_two_processes_build_one_index_and_print_nothing(repository: Path) -> None:
+    code = (
+        "from prerouter.retrieval.index import Bm25Index;"
+        "i = Bm25Index([f'word{n % 7} word{n % 5} other{n}' for n in range(200)]);"
+        "print(i.search('word1 word2 other9', 50))"
+    )
+    results = []
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=repository,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": str(repository)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        results.append(done.stdout)
+    assert results[0] == results[1]
+    assert results[0].count("\n") == 1
