@@ -57,7 +57,7 @@ class RoutingRow(Record):
     n_groups: int
     scale: tuple[float, float]
     measures: dict[Measure, Measured]
-    collapsed: Route | None
+    collapsed: Route | None = None
     few_cases: bool
 
 

@@ -28,7 +28,7 @@ class _RecipeLoader(yaml.SafeLoader):
     """Safe YAML that takes `2e-5` as a number and refuses a key that stands twice."""
 
 
-_RecipeLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
+_RecipeLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d[\d_]*)(?:\.[\d_]*)?[eE][-+]?\d+$"),
     list("-+0123456789"),
@@ -38,7 +38,7 @@ _RecipeLoader.add_implicit_resolver(  # type: ignore[no-untyped-call]
 def _unique_mapping(loader: _RecipeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        key = loader.construct_object(key_node)  # type: ignore[no-untyped-call]
+        key = loader.construct_object(key_node)
         if not isinstance(key, str):
             raise yaml.MarkedYAMLError(
                 problem=f"the key {key!r} is not text", problem_mark=key_node.start_mark

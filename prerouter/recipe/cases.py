@@ -19,6 +19,16 @@ class SampleSource(Section):
     task_type: Literal["level", "none"] = "none"
     answer_models: Annotated[tuple[AnswerModel, ...], Field(min_length=1)]
     head_characters: Annotated[int, Field(ge=0)] = 300
+    documents: Annotated[
+        int | None, Field(gt=0, description="the first so many, a fair mixture; all where absent")
+    ] = None
+
+    @model_validator(mode="after")
+    def _models_differ(self) -> Self:
+        kinds = [(model.name, model.thinking) for model in self.answer_models]
+        if len(set(kinds)) != len(kinds):
+            raise ValueError("two answer_models share name and thinking: their cases would clash")
+        return self
 
 
 class LaraSource(Section):
@@ -43,8 +53,8 @@ class LaraSource(Section):
 class TableColumns(Section):
     """Which column holds what. A name that is not given is looked for under the field's own name.
 
-    Only `question` is required. Without `document_id`, the document is known by `title`, else by
-    the hash of `head`, else each question has a document of its own.
+    Only `question` is required. Without `document_id`, the document is known by `document_path`,
+    else by `title`, else by `head`, else each question has a document of its own.
     """
 
     question: str = "question"

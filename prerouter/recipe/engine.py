@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
@@ -52,7 +53,12 @@ class VllmEngine(Section):
 
 
 class OpenAIEngine(Section):
-    """Any OpenAI-compatible server. The key comes from the environment variable named here."""
+    """Any OpenAI-compatible server. The key comes from the environment variable named here.
+
+    `thinking_switch` says how a thinking model is told whether to think: `chat_template` sends
+    chat_template_kwargs (vLLM, SGLang); servers that refuse unknown fields (OpenAI's own) take
+    `none`. Further fields of the request go under `extra_body`.
+    """
 
     kind: Literal["openai"]
     model: Annotated[str, Field(min_length=1)]
@@ -61,6 +67,47 @@ class OpenAIEngine(Section):
     concurrency: Annotated[int, Field(gt=0, le=1024)] = 16
     timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
     max_attempts: Annotated[int, Field(ge=1, le=20)] = 5
+    backoff_seconds: Annotated[
+        float, Field(gt=0, description="the longest first wait; doubles with each attempt")
+    ] = 1.0
+    max_wait_seconds: Annotated[
+        float, Field(gt=0, description="caps the back-off, and a server's Retry-After")
+    ] = 60.0
+    token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    thinking_switch: Literal["chat_template", "none"] = "chat_template"
+    extra_body: dict[str, Any] = {}
+
+    @field_validator("base_url")
+    @classmethod
+    def _no_credentials(cls, value: str) -> str:
+        if "@" in urlsplit(value).netloc:
+            raise ValueError("a recipe holds no credentials: name a variable in api_key_variable")
+        return value
+
+    @field_validator("extra_body")
+    @classmethod
+    def _own_fields(cls, value: dict[str, Any]) -> dict[str, Any]:
+        owned = sorted(set(value) & _REQUEST_FIELDS)
+        if owned:
+            raise ValueError(f"{', '.join(owned)}: set by prerouter itself, not in `extra_body`")
+        return value
+
+
+_REQUEST_FIELDS = frozenset(
+    {
+        "model",
+        "messages",
+        "n",
+        "stream",
+        "seed",
+        "temperature",
+        "top_p",
+        "max_tokens",
+        "max_completion_tokens",
+        "response_format",
+        "chat_template_kwargs",
+    }
+)
 
 
 def _engine_kind(value: object) -> str | None:

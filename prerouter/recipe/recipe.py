@@ -67,6 +67,16 @@ class Recipe(Section):
         return self.runs_dir / self.name
 
     @property
+    def answers_file(self) -> str:
+        """Where the answers stand: written by `answer`, or brought along with the cases."""
+        return "answer/rows.jsonl" if self.answer else "cases/answers.jsonl"
+
+    @property
+    def scores_file(self) -> str:
+        """Where the paired scores stand: measured by `score`, or brought along with the cases."""
+        return "score/rows.jsonl" if self.score else "cases/scores.jsonl"
+
+    @property
     def published_dir(self) -> Path:
         """Where `publish` puts the router."""
         chosen = self.publish.folder if self.publish else None

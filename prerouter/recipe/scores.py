@@ -18,6 +18,9 @@ class AnswerSection(Section):
 
     reader: Literal["evidence"] = "evidence"
     retriever: Literal["bm25"] = "bm25"
+    reserved_tokens: Annotated[
+        int, Field(ge=0, description="of the window, for instructions, question and answer")
+    ] = 256
 
 
 class ScoreSection(Section):

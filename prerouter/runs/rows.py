@@ -22,22 +22,31 @@ def encode(record: Record) -> bytes:
     return record.model_dump_json(exclude_none=True).encode() + b"\n"
 
 
-def decode(line: bytes, model: type[RecordT], place: str) -> RecordT:
+def decode(line: bytes, model: type[RecordT], path: Path, number: int) -> RecordT:
     try:
         return model.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         problem = f"{where}: {first['msg']}" if where else str(first["msg"])
-        raise InputError(place, problem, f"a {model.__name__} record", "mend the line") from None
+        raise InputError(
+            f"{path}:{number}", problem, f"a {model.__name__} record", "mend the line"
+        ) from None
 
 
 def read_rows(path: Path, model: type[RecordT]) -> Iterator[RecordT]:
     """Stream the records of a finished file. Raises InputError with the line of a bad one."""
+    for record, _ in read_lines(path, model):
+        yield record
+
+
+def read_lines(path: Path, model: type[RecordT]) -> Iterator[tuple[RecordT, bytes]]:
+    """`read_rows` with the line that each record stands on, newline included."""
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                yield decode(line, model, f"{path}:{number}")
+                whole = line if line.endswith(b"\n") else line + b"\n"
+                yield decode(line, model, path, number), whole
     except OSError as error:
         raise InputError(str(path), f"can't be read: {error.strerror}") from None
 
@@ -62,8 +71,9 @@ def file_sha256(path: Path) -> str:
 class RowLog(Generic[RecordT]):
     """A rows file that grows while its stage works.
 
-    Opening it drops a torn last line; `done` then holds the keys that stand. `flush_every` rows go
-    to the operating system at once: after a kill, at most that many are done again.
+    Opening it drops a torn last line; `done` then holds the keys that stand, in their order.
+    `flush_every` rows go to the operating system at once: after a kill, at most that many are done
+    again.
     """
 
     def __init__(
@@ -78,7 +88,7 @@ class RowLog(Generic[RecordT]):
         self._key = key
         self._flush_every = flush_every
         self._pending = 0
-        self.done: set[str] = set()
+        self.done: dict[str, None] = {}
         self._recover()
         self._file = path.open("ab", buffering=1 << 20)
 
@@ -90,8 +100,8 @@ class RowLog(Generic[RecordT]):
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     break
-                record = decode(line, self._model, f"{self.path}:{number}")
-                self.done.add(self._key(record))
+                record = decode(line, self._model, self.path, number)
+                self.done[self._key(record)] = None
                 intact += len(line)
         if intact < self.path.stat().st_size:
             os.truncate(self.path, intact)
@@ -116,24 +126,26 @@ class RowLog(Generic[RecordT]):
                 f"can't be written: {error.strerror}",
                 next_step="make room and run again: finished rows are kept",
             ) from None
-        self.done.add(key)
+        self.done[key] = None
 
     def sort(self, order: Sequence[str]) -> None:
         """Bring the rows into the order of `order`, so that a file doesn't tell how often its
         stage was killed, nor which call came back first. Keys outside `order` are refused."""
         self._file.flush()
+        self._pending = 0
         position = {key: index for index, key in enumerate(order)}
+        strange = next((key for key in self.done if key not in position), None)
+        if strange is not None:
+            raise StageError(str(self.path), f"holds the row {strange!r}, which isn't due")
+        places = [position[key] for key in self.done]
+        if places == sorted(places):
+            return
         spans: list[tuple[int, int, int]] = []
         offset = 0
         with self.path.open("rb") as lines:
-            for line in lines:
-                key = self._key(decode(line, self._model, str(self.path)))
-                if key not in position:
-                    raise StageError(str(self.path), f"holds the row {key!r}, which isn't due")
-                spans.append((position[key], offset, len(line)))
+            for place, line in zip(places, lines, strict=True):
+                spans.append((place, offset, len(line)))
                 offset += len(line)
-        if spans == sorted(spans):
-            return
         temporary = self.path.with_name(f".{self.path.name}.partial")
         with self.path.open("rb") as source, temporary.open("wb") as target:
             for _, start, length in sorted(spans):
@@ -142,6 +154,7 @@ class RowLog(Generic[RecordT]):
         self._file.close()
         os.replace(temporary, self.path)
         self._file = self.path.open("ab", buffering=1 << 20)
+        self.done = {key: None for key in order if key in self.done}
 
     def close(self) -> None:
         self._file.close()

@@ -41,13 +41,15 @@ REJECTS = "rejects.jsonl"
 @dataclass(frozen=True)
 class Stage:
     """A verb. `sections` names the parts of the recipe it depends on; `parents` the files of
-    earlier stages it reads; `inputs` hashes of anything outside the run (data files, prompts)."""
+    earlier stages it reads; `inputs` hashes of anything outside the run (data files, prompts);
+    `lost` tells what it left beside its rows and is no longer there."""
 
     name: str
     sections: Callable[[Recipe], Mapping[str, object]]
     parents: Callable[[Recipe], tuple[str, ...]]
     run: Callable[[StageRun], None]
     inputs: Callable[[Recipe], dict[str, str]] = lambda recipe: {}
+    lost: Callable[[Recipe], list[str]] = lambda recipe: []
     packages: tuple[str, ...] = ()
 
 
@@ -141,7 +143,7 @@ def execute(
     finished = read_manifest(folder) if not force else None
     if finished is not None:
         changes = finished.fingerprint.differences(fingerprint)
-        changes += _altered_files(folder, finished)
+        changes += _altered_files(folder, finished) or stage.lost(recipe)
         if not changes:
             return Outcome(stage.name, "passed over", finished)
         why = "; ".join(changes)
@@ -256,4 +258,3 @@ def check_reject_share(stage: str, rejected: int, total: int, limit: float, key:
             f"{key} allows {limit:.1%}",
             f"read {REJECTS} in the stage's folder, mend the cause and run again",
         )
-

@@ -1,0 +1,83 @@
+"""What the command line shows: results on standard output, progress and notes on the other."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+
+def plain(text: str, *, error: bool = False) -> None:
+    """One line as it is: no markup, no wrapping, for text that may come from a stranger."""
+    stream = sys.stderr if error else sys.stdout
+    stream.write(_visible(text) + "\n")
+    stream.flush()
+
+
+def _visible(text: str) -> str:
+    # A terminal would obey escape sequences that a document or a server put into its text.
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
+        for character in text
+    )
+
+
+class TerminalProgress:
+    """Bars on a terminal; nothing but notes elsewhere."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def start(self, task: str, total: int | None) -> None:
+        self.stop_task()
+        self._task = self._bars.add_task(task, total=total)
+
+    def advance(self, steps: int = 1) -> None:
+        if self._task is not None:
+            self._bars.advance(self._task, steps)
+
+    def note(self, message: str) -> None:
+        if self._console.is_terminal:
+            self._console.print(_visible(message), markup=False, highlight=False, soft_wrap=True)
+        else:
+            plain(message, error=True)
+
+    def stop_task(self) -> None:
+        if self._task is not None:
+            self._bars.remove_task(self._task)
+            self._task = None
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop_task()
+        self._bars.stop()

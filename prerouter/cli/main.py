@@ -1,0 +1,181 @@
+"""The command line: `prerouter VERB RECIPE`. A verb loads the heavy libraries that it needs.
+
+Exit codes: 0 done; 1 an error that one line tells; 2 wrong usage; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from prerouter.core.errors import PrerouterError
+
+app = typer.Typer(
+    name="prerouter",
+    help="Decide, before anything is retrieved, whether to retrieve (RAG) or to read it all (LC).",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+RecipePath = Annotated[Path, typer.Argument(help="A recipe (YAML).", show_default=False)]
+Overrides = Annotated[
+    list[str],
+    typer.Option("--set", help="Override one setting: section.key=value.", metavar="KEY=VALUE"),
+]
+Force = Annotated[bool, typer.Option("--force", help="Begin anew, whatever is finished.")]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Put bad input rows into rejects.jsonl and go on.")
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.callback()
+def _options(debug: Debug = False) -> None:
+    global _debug
+    _debug = debug
+
+
+_debug = False
+
+
+@app.command()
+def run(
+    recipe: RecipePath,
+    overrides: Overrides = [],  # noqa: B006 -- typer reads the default, nothing changes it
+    force: Force = False,
+    skip_bad: SkipBad = False,
+) -> None:
+    """Run every stage that the recipe has a section for, in order."""
+    from prerouter.cli.run import run_recipe
+
+    run_recipe(recipe, overrides, force=force, skip_bad=skip_bad)
+
+
+def _add_verb(name: str, help_text: str) -> None:
+    def verb(
+        recipe: RecipePath,
+        overrides: Overrides = [],  # noqa: B006
+        force: Force = False,
+        skip_bad: SkipBad = False,
+    ) -> None:
+        from prerouter.cli.run import run_recipe
+
+        run_recipe(recipe, overrides, force=force, skip_bad=skip_bad, only=name)
+
+    app.command(name=name, help=help_text)(verb)
+
+
+for _name, _help in (
+    ("cases", "Read the questions, group near-duplicate documents, split."),
+    ("answer", "Answer every case by RAG and by LC."),
+    ("score", "Score both answers against the reference."),
+    ("label", "Find the ideal route of every pair of scores."),
+    ("teach", "Let the teacher write traces."),
+    ("filter", "Keep the traces that end in the ideal route."),
+    ("train", "Fine-tune the student on the kept traces."),
+    ("route", "Let every router decide."),
+    ("evaluate", "Measure the routers and print the routing table."),
+    ("publish", "Export the student as a folder ready for the Hub."),
+):
+    _add_verb(_name, _help)
+
+
+@app.command()
+def check(
+    recipe: RecipePath,
+    overrides: Overrides = [],  # noqa: B006
+    tokenizer: Annotated[
+        Optional[Path],  # noqa: UP045 -- typer reads annotations at run time
+        typer.Option(help="Folder of the student's tokenizer, to measure the longest example."),
+    ] = None,
+) -> None:
+    """Validate a recipe and its inputs without loading a model."""
+    from prerouter.cli.check import check_recipe
+
+    check_recipe(recipe, overrides, tokenizer)
+
+
+@app.command()
+def show(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+) -> None:
+    """Print a run's manifests and its routing table."""
+    from prerouter.cli.show import show_run
+
+    show_run(run_folder)
+
+
+@app.command()
+def decide(
+    router: Annotated[Path, typer.Option(help="A router's folder.")],
+    question: Annotated[str, typer.Option(help="The question.")],
+    document: Annotated[Path, typer.Option(help="The document, as UTF-8 text.")],
+    answer_model: Annotated[str, typer.Option(help="Name of the model that will answer.")],
+    context_window: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Its context window, in tokens.", min=1),
+    ] = None,
+    title: Annotated[Optional[str], typer.Option(help="The document's title.")] = None,  # noqa: UP045
+    document_type: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The document's type."),
+    ] = None,
+    task_type: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The task's type."),
+    ] = None,
+    chunk_tokens: Annotated[int, typer.Option(help="Tokens of a chunk.", min=1)] = 600,
+    overlap_tokens: Annotated[int, typer.Option(help="Tokens that chunks share.", min=0)] = 100,
+    top_k: Annotated[int, typer.Option(help="Chunks retrieved.", min=1)] = 5,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+) -> None:
+    """Route one question over one document, and say why."""
+    from prerouter.cli.decide import Request, decide_one
+
+    decide_one(
+        Request(
+            router=router,
+            question=question,
+            document=document,
+            answer_model=answer_model,
+            context_window=context_window,
+            title=title,
+            document_type=document_type,
+            task_type=task_type,
+            chunk_tokens=chunk_tokens,
+            overlap_tokens=overlap_tokens,
+            top_k=top_k,
+        ),
+        as_json=as_json,
+    )
+
+
+def main() -> None:
+    """Entry point: every error that a user can cause is told in a line, without a traceback."""
+    try:
+        app()
+    except PrerouterError as error:
+        from prerouter.cli.console import plain
+
+        if _debug:
+            raise
+        for line in error.lines:
+            plain(f"error: {line}", error=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; finished rows are kept, run again to go on\n")
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output (head, less) has gone; nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""`prerouter run` and the verbs: which stage did what, and where its results lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from prerouter.cli.console import TerminalProgress, plain
+from prerouter.cli.show import print_table
+from prerouter.core.errors import RecipeError
+from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.runs.stage import Outcome, execute
+
+
+def run_recipe(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    force: bool,
+    skip_bad: bool,
+    only: str | None = None,
+) -> None:
+    """Run the stages of a recipe, or the one named `only`, and print a line for each."""
+    recipe = load_recipe(path, overrides)
+    from prerouter.stages.pipeline import VERBS, stages_of
+
+    stages = stages_of(recipe)
+    if only is not None:
+        if VERBS[only] not in stages:
+            raise RecipeError(
+                f"{path}: {only}", "the recipe has no such section", next_step="add it"
+            )
+        stages = [VERBS[only]]
+    with TerminalProgress() as progress:
+        for stage in stages:
+            outcome = execute(stage, recipe, progress, force=force, skip_bad=skip_bad)
+            progress.stop_task()
+            progress.note(describe(outcome))
+    if only in (None, "evaluate") and recipe.evaluate:
+        print_table(recipe.run_dir)
+    if only is None:
+        _print_paths(recipe)
+
+
+def describe(outcome: Outcome) -> str:
+    """One line for one stage: its rows, what was refused, how long it took."""
+    manifest = outcome.manifest
+    rows = manifest.files.get("rows.jsonl")
+    parts = [f"{rows.rows:,} rows" if rows else "no rows"]
+    if manifest.rejects:
+        total = sum(manifest.rejects.values())
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in manifest.rejects.items())
+        parts.append(f"{total:,} refused ({reasons})")
+    if outcome.action == "passed over":
+        parts.append("unchanged, passed over")
+    else:
+        parts.append(f"{manifest.seconds:.1f} s")
+    return f"{outcome.stage:<9} {'; '.join(parts)}"
+
+
+def _print_paths(recipe: Recipe) -> None:
+    plain("\nWritten:")
+    for path in sorted(recipe.run_dir.glob("*/manifest.json")):
+        plain(f"  {path.parent}/")
+    if recipe.evaluate:
+        plain(f"  {recipe.run_dir / 'evaluate' / 'table.md'}")
+    if recipe.publish:
+        plain(f"  {recipe.published_dir}/  (the router, ready for the Hub)")

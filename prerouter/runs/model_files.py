@@ -1,0 +1,36 @@
+"""Models that stages leave beside their rows: what lies there, and whether it still does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prerouter.core.records import ModelFile
+from prerouter.runs.rows import file_sha256, read_rows
+
+
+def list_model_files(folder: Path) -> list[ModelFile]:
+    """Every file of a model's folder, with its hash."""
+    return [
+        ModelFile(
+            path=str(path.relative_to(folder)),
+            sha256=file_sha256(path),
+            size=path.stat().st_size,
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    ]
+
+
+def lost_model_files(rows: Path, folder: Path) -> list[str]:
+    """What of the files listed in `rows` is gone from `folder` or has another size, in words.
+
+    Sizes only: weights are gigabytes, and whoever loads a published router checks every hash.
+    """
+    lost = []
+    for file in read_rows(rows, ModelFile):
+        path = folder / file.path
+        if not path.is_file():
+            lost.append(f"{path} is gone")
+        elif path.stat().st_size != file.size:
+            lost.append(f"{path} was altered")
+    return lost

@@ -1,0 +1,121 @@
+"""cases: read a source, group near-duplicate documents, split the questions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+
+from prerouter.core.errors import InputError
+from prerouter.recipe.cases import CasesSection, LaraSource, SampleSource
+from prerouter.recipe.recipe import Recipe
+from prerouter.runs.rows import file_sha256
+from prerouter.runs.stage import Stage, StageRun
+from prerouter.sources.lara import load_lara
+from prerouter.sources.loaded import Loaded
+from prerouter.sources.near_duplicates import find_components
+from prerouter.sources.sample import load_sample
+from prerouter.sources.table import load_table
+from prerouter.stages.split import split_counts, split_questions, straddling, strata
+
+
+def load(recipe: Recipe, skip_bad: bool) -> Loaded:
+    """Read the source that the recipe names."""
+    section = recipe.cases
+    if isinstance(section, SampleSource):
+        return load_sample(section, recipe.rag)
+    if isinstance(section, LaraSource):
+        return load_lara(section, recipe.rag, skip_bad=skip_bad)
+    return load_table(section, recipe.rag, skip_bad=skip_bad)
+
+
+def source_paths(section: CasesSection) -> list[Path]:
+    """The files and folders outside the run that the cases are read from."""
+    paths = [section.path]
+    if not isinstance(section, SampleSource | LaraSource):
+        paths += [section.scores.path] if section.scores else []
+        paths += [section.documents] if section.documents else []
+    return paths
+
+
+def _run(run: StageRun) -> None:
+    recipe = run.recipe
+    run.progress.start("cases: reading", None)
+    loaded = load(recipe, run.skip_bad)
+    if not loaded.cases:
+        raise InputError(
+            str(recipe.cases.path),
+            "holds no case",
+            "a question and an answer model at least",
+            "see rejects.jsonl where --skip-bad was given",
+        )
+    run.progress.start("cases: comparing documents", None)
+    profiles = {case.document.document_id: case.document for case in loaded.cases}
+    components = find_components(
+        list(profiles.values()), loaded.bodies, recipe.split.shared_run_words
+    )
+    document_of = {case.question_id: case.document.document_id for case in loaded.cases}
+    component_of = {q: components.component_of[d] for q, d in document_of.items()}
+    groups = {"document": document_of, "component": component_of}
+    # A case's group is what bootstraps resample: a document even where the split is by question.
+    group_of = groups.get(recipe.split.group_by, document_of)
+    cases = [
+        case.model_copy(update={"group_id": group_of[case.question_id]}) for case in loaded.cases
+    ]
+    question_strata = strata(cases, loaded.references)
+    split_by = groups.get(recipe.split.group_by, {q: q for q in document_of})
+    assignments = split_questions(question_strata, split_by, recipe.split, recipe.seed)
+
+    run.write("references.jsonl", loaded.references)
+    run.write("documents.jsonl", loaded.documents)
+    run.write("answers.jsonl", loaded.answers)
+    run.write("scores.jsonl", loaded.scores)
+    run.write("split.jsonl", assignments)
+    run.write("rejects.jsonl", loaded.rejects)
+    run.write("rows.jsonl", cases)
+    side = {assignment.question_id: assignment.split for assignment in assignments}
+    run.report["source"] = dict(sorted(loaded.counts.items()))
+    run.report["refused"] = len(loaded.rejects)
+    run.report["cases_by_split"] = dict(Counter(str(side[case.question_id]) for case in cases))
+    run.report["questions_by_split_and_stratum"] = split_counts(assignments, question_strata)
+    run.report["straddling"] = {
+        name: straddling(assignments, membership) for name, membership in groups.items()
+    }
+    run.report["near_duplicates"] = components.report
+
+
+def _inputs(recipe: Recipe) -> dict[str, str]:
+    """Hashes of all that the source reads, so that a changed file makes the cases anew."""
+    hashes = {}
+    for path in source_paths(recipe.cases):
+        if not path.exists():
+            raise InputError(
+                str(path),
+                "no such file or folder",
+                f"looked for {path.absolute()}",
+                "relative paths are looked up from the working directory: mend the path in the "
+                "recipe, or give it by --set cases.path=...",
+            )
+        hashes[str(path)] = file_sha256(path) if path.is_file() else _folder_sha256(path)
+    return hashes
+
+
+def _folder_sha256(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and ".git" not in p.parts):
+        digest.update(f"{path.relative_to(folder)}\0{file_sha256(path)}\n".encode())
+    return digest.hexdigest()
+
+
+STAGE = Stage(
+    name="cases",
+    sections=lambda recipe: {
+        "cases": recipe.cases,
+        "rag": recipe.rag,
+        "split": recipe.split,
+    },
+    parents=lambda recipe: (),
+    run=_run,
+    inputs=_inputs,
+    packages=("pyarrow",),
+)

@@ -1,0 +1,75 @@
+"""label: paired scores to the ideal route, the cheapest among those with the best score."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import cast
+
+from prerouter.core.records import ROUTES, Label, PairedScore, Reject, Route, RoutingCase
+from prerouter.runs.stage import Stage, StageRun
+
+
+def label_scores(scores: Iterable[PairedScore], min_margin: float) -> Iterator[Label | Reject]:
+    """One Label for each complete pair; a Reject for a pair with a missing arm.
+
+    Ideal is the cheapest of the routes with the best score (Chen et al., 2026, arXiv 2605.10235,
+    Ideal label: ties go to the cheap route). With `min_margin` > 0, in units of the scale, a
+    dearer route has to win by more than that over the cheaper one that it displaces.
+    """
+    for pair in scores:
+        utilities = [pair.arms[route].score for route in ROUTES]
+        if None in utilities:
+            missing = [(route, pair.arms[route].missing) for route in ROUTES]
+            yield Reject(
+                stage="label",
+                key=pair.case_id,
+                reason="missing_arm",
+                detail="; ".join(f"{route.value} {why.value}" for route, why in missing if why),
+            )
+        else:
+            yield _label(pair.case_id, cast(list[float], utilities), min_margin)
+
+
+def _label(case_id: str, utilities: list[float], min_margin: float) -> Label:
+    """`utilities` in the order of ROUTES, cheapest first."""
+    best = 0
+    for dearer in range(1, len(utilities)):
+        if utilities[dearer] > utilities[best] + min_margin:
+            best = dearer
+    return Label(case_id=case_id, route=ROUTES[best], margin=utilities[-1] - utilities[0])
+
+
+def _run(run: StageRun) -> None:
+    models = {
+        case.case_id: case.answer_model.name for case in run.read("cases/rows.jsonl", RoutingCase)
+    }
+    routes: Counter[str] = Counter()
+    unlabelled: Counter[str] = Counter()
+    labelled = refused = 0
+    rejects = run.reject_log(flush_every=1000)
+    with run.log(Label, lambda label: label.case_id, flush_every=1000) as log:
+        run.progress.start("label", len(models))
+        scores = run.read(run.recipe.scores_file, PairedScore)
+        for result in label_scores(scores, run.recipe.label.min_margin):
+            run.progress.advance()
+            if isinstance(result, Label):
+                log.append(result)
+                routes[result.route] += 1
+                labelled += 1
+            else:
+                rejects.append(result)
+                unlabelled[f"{models.get(result.key, '?')}: {result.detail}"] += 1
+                refused += 1
+    run.report["labels"] = {route.value: routes[route] for route in Route}
+    run.report["unlabelled"] = refused
+    run.report["unlabelled_by_model_arm_reason"] = dict(sorted(unlabelled.items()))
+    run.report["cases_without_scores"] = len(models) - labelled - refused
+
+
+STAGE = Stage(
+    name="label",
+    sections=lambda recipe: {"label": recipe.label},
+    parents=lambda recipe: ("cases/rows.jsonl", recipe.scores_file),
+    run=_run,
+)

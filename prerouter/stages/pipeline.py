@@ -1,0 +1,51 @@
+"""The verbs in their order, and which of them a recipe asks for."""
+
+from __future__ import annotations
+
+from prerouter.recipe.recipe import Recipe
+from prerouter.runs.stage import Stage
+from prerouter.stages import (
+    answer,
+    cases,
+    evaluate,
+    filter,
+    label,
+    publish,
+    route,
+    score,
+    teach,
+    train,
+)
+
+VERBS: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        cases.STAGE,
+        answer.STAGE,
+        score.STAGE,
+        label.STAGE,
+        teach.STAGE,
+        filter.STAGE,
+        train.STAGE,
+        route.STAGE,
+        evaluate.STAGE,
+        publish.STAGE,
+    )
+}
+
+
+def stages_of(recipe: Recipe) -> list[Stage]:
+    """The stages that the recipe has sections for, in order. `cases` and `label` always run."""
+    asked = {
+        "cases": True,
+        "label": True,
+        "answer": recipe.answer,
+        "score": recipe.score,
+        "teach": recipe.teach,
+        "filter": recipe.filter,
+        "train": recipe.train,
+        "route": recipe.route,
+        "evaluate": recipe.evaluate,
+        "publish": recipe.publish,
+    }
+    return [stage for name, stage in VERBS.items() if asked[name]]

@@ -1,0 +1,190 @@
+"""publish: the student as a folder ready for the Hub, with the measured table on its card."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from prerouter.core.records import RoutingCase
+from prerouter.measures.routing import POOLED, Measure, RoutingRow
+from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
+from prerouter.publishing.cards import (
+    CardData,
+    CardMetric,
+    CardTraining,
+    RouterCard,
+    render_router_card,
+)
+from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.recipe.cases import TableSource
+from prerouter.recipe.recipe import Recipe
+from prerouter.reporting.tables import render_markdown, table_json
+from prerouter.runs.manifest import Manifest, installed_versions, read_manifest
+from prerouter.runs.model_files import list_model_files, lost_model_files
+from prerouter.runs.stage import Stage, StageRun
+from prerouter.training.sft import MODEL_DIR
+
+STUDENT = "student"
+LIBRARIES = ("torch", "transformers", "trl", "peft")
+
+
+def router_config(recipe: Recipe, teacher: str, parents: dict[str, str]) -> RouterConfig:
+    """What the folder has to know to decide as the student did in its run."""
+    train, publish = recipe.train, recipe.publish
+    assert train is not None
+    assert publish is not None
+    return RouterConfig(
+        prompt_form=train.prompt,
+        metadata=train.metadata,
+        prompt_version=PROMPT_VERSION,
+        prompt_hash=prompt_hash(train.prompt),
+        without=recipe.teach.prompt.without if recipe.teach else (),
+        thinking=train.thinking,
+        max_tokens=recipe.route.max_tokens if recipe.route else train.max_length,
+        fallback=publish.fallback,
+        base_model=plain_name(train.model),
+        base_revision=train.revision,
+        teacher=teacher,
+        provenance=Provenance(
+            recipe=recipe.name,
+            seed=recipe.seed,
+            parents=parents,
+            versions=installed_versions(*LIBRARIES),
+        ),
+    )
+
+
+def plain_name(model: str) -> str:
+    """A model's name without the folder it lay in: nothing of this machine goes along."""
+    is_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
+    return model.rstrip("/").rpartition("/")[2] if is_path else model
+
+
+def card_metrics(row: RoutingRow) -> list[CardMetric]:
+    """The measured figures of the student, for the Hub's model-index."""
+    names = {
+        Measure.QA: "QA score of the chosen routes",
+        Measure.LC_RATE: "LC rate",
+        Measure.ACCURACY: "Route accuracy",
+        Measure.BALANCED_ACCURACY: "Balanced route accuracy",
+        Measure.LC_RECALL: "LC recall",
+        Measure.GAP_RECOVERED: "Oracle gap recovered",
+    }
+    return [
+        CardMetric(type=measure.value, name=name, value=measured.value)
+        for measure, name in names.items()
+        if (measured := row.measures[measure]).value is not None
+    ]
+
+
+def teacher_name(recipe: Recipe) -> str:
+    """Who wrote the traces, as far as the recipe knows."""
+    if recipe.teach is None:
+        return "own traces"
+    return plain_name(recipe.teach.engine.model) if recipe.teach.engine else "guideline"
+
+
+def make_card(
+    recipe: Recipe,
+    config: RouterConfig,
+    manifests: Mapping[str, Manifest],
+    rows: Sequence[RoutingRow],
+    cases: Sequence[RoutingCase],
+) -> RouterCard:
+    """The card's context, every figure from a manifest or from the routing table."""
+    publish, evaluate = recipe.publish, recipe.evaluate
+    assert publish is not None
+    assert evaluate is not None
+    student = next(row for row in rows if (row.router, row.answer_model) == (STUDENT, POOLED))
+    yielded: dict[str, Any] = manifests["filter"].report["yield"].get("all", {}).get("all", {})
+    return RouterCard(
+        title=(publish.repo_id or recipe.name).rpartition("/")[2],
+        repo_id=publish.repo_id,
+        license=publish.license,
+        language=publish.language,
+        config=config,
+        teacher_is_stand_in=recipe.teach is not None and recipe.teach.engine is None,
+        training=_training(recipe, manifests["train"]),
+        data=CardData(
+            name=_data_name(recipe),
+            answer_models=tuple(sorted({case.answer_model.name for case in cases})),
+            metric=recipe.score.metric if recipe.score else "scores brought along",
+            min_margin=recipe.label.min_margin,
+            kept_traces=manifests["filter"].files["rows.jsonl"].rows,
+            all_traces=yielded.get("of", 0),
+            test_split=evaluate.split.value,
+            test_cases=student.n,
+            test_documents=student.n_groups,
+            unlabelled_cases=student.unlabelled,
+        ),
+        metrics=tuple(card_metrics(student)),
+        table=render_markdown(rows),
+        confidence=evaluate.confidence,
+        collapsed=student.collapsed is not None,
+    )
+
+
+def _training(recipe: Recipe, manifest: Manifest) -> CardTraining:
+    train, report = recipe.train, manifest.report
+    assert train is not None
+    losses = report["losses"]
+    return CardTraining(
+        train_examples=report["train_examples"],
+        validation_examples=report["validation_examples"],
+        refused_examples=sum(manifest.rejects.values()),
+        steps=report["steps"],
+        epochs=report["epochs"],
+        tokens_seen=report["tokens_seen"],
+        final_loss=losses[-1]["loss"] if losses else None,
+        eval_loss=report["eval_loss"],
+        trainable_parameters=report["trainable_parameters"],
+        total_parameters=report["total_parameters"],
+        learning_rate=report["settings"].get("learning_rate"),
+        max_length=train.max_length,
+        dtype=train.dtype,
+        lora_rank=train.lora.r if train.lora else None,
+    )
+
+
+def _data_name(recipe: Recipe) -> str:
+    if isinstance(recipe.cases, TableSource):
+        return "the publisher's own cases"
+    return {"sample": "prerouter's sample", "lara": "LaRA"}[recipe.cases.source]
+
+
+def _run(run: StageRun) -> None:
+    recipe = run.recipe
+    manifests = {
+        name: found
+        for name in ("cases", "label", "teach", "filter", "train", "route", "evaluate")
+        if (found := read_manifest(recipe.run_dir / name))
+    }
+    rows = list(run.read("evaluate/rows.jsonl", RoutingRow))
+    parents = {name: found.files["rows.jsonl"].sha256 for name, found in manifests.items()}
+    config = router_config(recipe, teacher_name(recipe), parents)
+    card = make_card(
+        recipe, config, manifests, rows, list(run.read("cases/rows.jsonl", RoutingCase))
+    )
+    folder = write_router(
+        recipe.run_dir / "train" / MODEL_DIR,
+        recipe.published_dir,
+        config,
+        render_router_card(card),
+        {"evaluation.json": {"split": card.data.test_split, "rows": table_json(rows)}},
+    )
+    files = list_model_files(folder)
+    run.write("rows.jsonl", files)
+    run.report["folder"] = str(folder)
+    run.report["bytes"] = sum(file.size for file in files)
+
+
+STAGE = Stage(
+    name="publish",
+    sections=lambda recipe: {"publish": recipe.publish, "folder": str(recipe.published_dir)},
+    parents=lambda recipe: ("cases/rows.jsonl", "train/rows.jsonl", "evaluate/rows.jsonl"),
+    run=_run,
+    lost=lambda recipe: lost_model_files(
+        recipe.run_dir / "publish" / "rows.jsonl", recipe.published_dir
+    ),
+    packages=LIBRARIES,
+)

@@ -1,0 +1,128 @@
+"""route: every router decides every case of the splits asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from prerouter.core.protocols import Router
+from prerouter.core.records import Decision, Label, RoutingCase, Split, SplitAssignment
+from prerouter.engines.embedded import resolve_model
+from prerouter.engines.transformers import TransformersModel
+from prerouter.prompts.render import prompt_hash
+from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.route import RouterName
+from prerouter.routers.classical import ClassicalRouter
+from prerouter.routers.fixed import AlwaysLc, AlwaysRag, TaskMajority
+from prerouter.routers.guideline import GuidelineRouter, guideline_hash
+from prerouter.routers.learned import LearnedRouter
+from prerouter.runs.manifest import write_json
+from prerouter.runs.stage import Stage, StageRun
+
+Pairs = list[tuple[RoutingCase, Label]]
+
+
+def decision_key(decision: Decision) -> str:
+    return f"{decision.router}|{decision.case_id}"
+
+
+def fit_classical(
+    run: StageRun, kind: Literal["decision_tree", "random_forest"], pairs: Pairs
+) -> Router:
+    """Fit a baseline on the training labels, and keep it beside the decisions."""
+    router = ClassicalRouter(kind, seed=run.recipe.seed)
+    router.fit(pairs)
+    router.save(run.folder / "routers" / kind)
+    return router
+
+
+def fit_majority(run: StageRun, pairs: Pairs) -> Router:
+    router = TaskMajority.fit(pairs)
+    folder = run.folder / "routers"
+    folder.mkdir(exist_ok=True)
+    write_json(folder / "task_majority.json", router.to_dict())
+    return router
+
+
+def start_student(run: StageRun, name: RouterName) -> Router:
+    """The student, or the same model with the same prompt before it has learnt anything."""
+    train, route = run.recipe.train, run.recipe.route
+    assert train is not None
+    assert route is not None
+    trained = str(run.recipe.run_dir / "train" / "model")
+    engine = TransformersModel(
+        trained if name == "student" else resolve_model(train.model),
+        revision=None if name == "student" else train.revision,
+        dtype=route.dtype,
+        batch_size=route.batch_size,
+    )
+    return LearnedRouter(
+        name, engine, train.prompt, train.metadata, train.thinking, route.max_tokens
+    )
+
+
+def _run(run: StageRun) -> None:
+    recipe, section = run.recipe, run.recipe.route
+    assert section is not None
+    sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
+    labels = {label.case_id: label for label in run.read("label/rows.jsonl", Label)}
+    cases = list(run.read("cases/rows.jsonl", RoutingCase))
+    asked = [case for case in cases if sides[case.question_id] in section.splits]
+    pairs = [
+        (case, labels[case.case_id])
+        for case in cases
+        if case.case_id in labels and sides[case.question_id] is Split.TRAIN
+    ]
+    makers: dict[RouterName, Callable[[], Router]] = {
+        "always_rag": AlwaysRag,
+        "always_lc": AlwaysLc,
+        "task_majority": lambda: fit_majority(run, pairs),
+        "guideline": GuidelineRouter,
+        "decision_tree": lambda: fit_classical(run, "decision_tree", pairs),
+        "random_forest": lambda: fit_classical(run, "random_forest", pairs),
+        "student_before": lambda: start_student(run, "student_before"),
+        "student": lambda: start_student(run, "student"),
+    }
+    failures: dict[str, Counter[str]] = {}
+    with run.log(Decision, decision_key) as log:
+        for name in section.routers:
+            due = [case for case in asked if f"{name}|{case.case_id}" not in log.done]
+            run.progress.start(f"route: {name}", len(due))
+            for decision in makers[name]().route(due) if due else ():
+                log.append(decision)
+                run.progress.advance()
+        log.sort(_order(section.routers, asked))
+    for decision in run.read("route/rows.jsonl", Decision):
+        counts = failures.setdefault(decision.router, Counter())
+        counts[decision.route.value if decision.route else str(decision.failure)] += 1
+    run.report["training_pairs"] = len(pairs)
+    run.report["decisions"] = {name: dict(sorted(c.items())) for name, c in failures.items()}
+    if recipe.train:
+        run.model = recipe.train.model
+
+
+def _order(routers: Sequence[str], cases: Sequence[RoutingCase]) -> list[str]:
+    return [f"{name}|{case.case_id}" for name in routers for case in cases]
+
+
+def _inputs(recipe: Recipe) -> dict[str, str]:
+    inputs = {"guideline": guideline_hash()}
+    if recipe.train:
+        inputs["student prompt"] = prompt_hash(recipe.train.prompt)
+    return inputs
+
+
+STAGE = Stage(
+    name="route",
+    sections=lambda recipe: {"route": recipe.route, "train": recipe.train},
+    parents=lambda recipe: (
+        "cases/rows.jsonl",
+        "cases/split.jsonl",
+        "label/rows.jsonl",
+        *(("train/rows.jsonl",) if recipe.train else ()),
+    ),
+    run=_run,
+    inputs=_inputs,
+    packages=("torch", "transformers", "scikit-learn", "skops"),
+)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prerouter.core.errors import CombinedError
+from prerouter.recipe.base import apply_overrides, validate
+from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.recipe.train import OWNED_SFT_FIELDS, sft_fields
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
+
+MINIMAL: dict[str, Any] = {
+    "name": "mine",
+    "cases": {"source": "table", "path": "mine.parquet"},
+}
+STUDENT: dict[str, Any] = {
+    "teach": {"teacher": "guideline"},
+    "filter": {},
+    "train": {"model": "Qwen/Qwen3-1.7B"},
+}
+
+
+def mistakes(data: dict[str, Any]) -> list[str]:
+    with pytest.raises(CombinedError) as caught:
+        validate(Recipe, data, "r.yaml")
+    return caught.value.lines
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_every_recipe_that_ships_is_valid(path: Path) -> None:
+    assert load_recipe(path).name
+
+
+def test_own_paired_scores_need_no_more_than_cases() -> None:
+    recipe = validate(Recipe, MINIMAL, "r.yaml")
+    assert recipe.answer is None
+    assert recipe.score is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["cases.source=parquet"], "source must be one of: sample, lara, table"),
+        (["cases.pth=x"], "did you mean path?"),
+        (["cases.columns.questoin=q"], "did you mean question?"),
+        (["split.train=0.9"], "must add up to 1"),
+        (["rag.overlap_tokens=600"], "overlap_tokens must be smaller"),
+        (["filter.per_case=1"], "filter needs `teach`"),
+        (["train.model=x"], "train needs `filter`"),
+        (["route.routers=[student]"], "need `train`"),
+        (["route.routers=[always_rag, always_rag]"], "each router is named once"),
+        (["evaluate.resamples=500"], "evaluate needs `route`"),
+        (["teach.teacher=engine"], "needs an `engine`"),
+        (["teach.engine.kind=tgi"], "kind must be one of: transformers, vllm, openai"),
+        (
+            ["teach.engine={kind: vllm, model: m, arguments: {trust_remote_code: true}}"],
+            "trust_remote_code is never set",
+        ),
+        (["seed=-1"], "greater than or equal to 0"),
+        (["name=../escape"], "match pattern"),
+    ],
+)
+def test_a_mistake_is_told_with_what_is_accepted(changes: list[str], message: str) -> None:
+    lines = mistakes(apply_overrides(MINIMAL, changes))
+    assert any(message in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("learning_rat", "did you mean learning_rate?"),
+        ("max_length", "use train.max_length"),
+        ("seed", "use seed"),
+        ("bf16", "use train.dtype"),
+        ("push_to_hub", "use publish"),
+        ("trust_remote_code", "may not bring code along"),
+    ],
+)
+def test_sft_fields_are_refused_by_name(name: str, message: str) -> None:
+    lines = mistakes({**MINIMAL, **STUDENT, "train": {"model": "m", "sft": {name: 1}}})
+    assert any(message in line for line in lines), lines
+
+
+def test_the_list_of_sft_fields_is_that_of_the_installed_trl() -> None:
+    from trl import SFTConfig
+
+    installed = {f.name: str(f.type) for f in dataclasses.fields(SFTConfig) if f.init}
+    assert sft_fields() == installed
+
+
+def test_owned_fields_exist() -> None:
+    assert set(OWNED_SFT_FIELDS) <= set(sft_fields())
+
+
+def test_a_recipe_survives_a_round_trip_through_json() -> None:
+    recipe = validate(Recipe, {**MINIMAL, **STUDENT}, "r.yaml")
+    again = Recipe.model_validate(json.loads(recipe.model_dump_json()))
+    assert again == recipe

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.errors import StageError
+from prerouter.core.protocols import SilentProgress
+from prerouter.core.records import Label, Reject, Route
+from prerouter.recipe.recipe import Recipe
+from prerouter.runs.stage import Stage, StageRun, execute
+
+
+class KilledError(Exception):
+    """Stands for a kill: whatever was appended before it stays."""
+
+
+class Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+def recipe(folder: Path, **label: float) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "name": "run",
+            "runs_dir": str(folder),
+            "cases": {"source": "table", "path": "mine.csv"},
+            "label": label,
+        }
+    )
+
+
+class Counting:
+    """A stage of five rows that counts how many it made, and may be stopped on the way."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.made = 0
+        self.stop_after = stop_after
+
+    def stage(self, name: str = "label", parents: tuple[str, ...] = ()) -> Stage:
+        return Stage(
+            name=name,
+            sections=lambda recipe: {"label": recipe.label},
+            parents=lambda recipe: parents,
+            run=self.run,
+        )
+
+    def run(self, run: StageRun) -> None:
+        rejects = run.reject_log()
+        with run.log(Label, lambda row: row.case_id) as log:
+            for number in range(5):
+                key = f"case-{number}"
+                if key in log.done or key in rejects.done:
+                    continue
+                if self.made == self.stop_after:
+                    raise KilledError
+                self.made += 1
+                if number == 3:
+                    rejects.append(Reject(stage="label", key=key, reason="no_label"))
+                else:
+                    log.append(Label(case_id=key, route=Route.RAG, margin=0))
+
+
+def rows(folder: Path) -> bytes:
+    return (folder / "run" / "label" / "rows.jsonl").read_bytes()
+
+
+def test_a_second_plain_run_does_nothing(tmp_path: Path) -> None:
+    work = Counting()
+    first = execute(work.stage(), recipe(tmp_path), SilentProgress())
+    second = execute(work.stage(), recipe(tmp_path), SilentProgress())
+    assert (first.action, second.action) == ("done", "passed over")
+    assert work.made == 5
+    assert second.manifest.rejects == {"no_label": 1}
+    assert second.manifest.files["rows.jsonl"].rows == 4
+
+
+@pytest.mark.parametrize("stop_after", range(5))
+def test_stopped_anywhere_it_goes_on_with_what_is_missing(tmp_path: Path, stop_after: int) -> None:
+    undisturbed = tmp_path / "undisturbed"
+    execute(Counting().stage(), recipe(undisturbed), SilentProgress())
+    broken = Counting(stop_after)
+    with pytest.raises(KilledError):
+        execute(broken.stage(), recipe(tmp_path), SilentProgress())
+    rest = Counting()
+    outcome = execute(rest.stage(), recipe(tmp_path), SilentProgress())
+    assert broken.made + rest.made == 5
+    assert rows(tmp_path) == rows(undisturbed)
+    assert outcome.manifest.rejects == {"no_label": 1}
+
+
+def test_a_changed_section_begins_anew_and_says_why(tmp_path: Path) -> None:
+    work, notes = Counting(), Notes()
+    execute(work.stage(), recipe(tmp_path), notes)
+    execute(work.stage(), recipe(tmp_path, min_margin=0.5), notes)
+    assert work.made == 10
+    assert "label.min_margin: 0.0 is now 0.5" in notes.notes[-1]
+
+
+def test_what_was_begun_under_another_section_is_not_gone_on_with(tmp_path: Path) -> None:
+    with pytest.raises(KilledError):
+        execute(Counting(3).stage(), recipe(tmp_path), SilentProgress())
+    rest = Counting()
+    execute(rest.stage(), recipe(tmp_path, min_margin=0.5), SilentProgress())
+    assert rest.made == 5
+
+
+def test_force_begins_anew(tmp_path: Path) -> None:
+    work = Counting()
+    execute(work.stage(), recipe(tmp_path), SilentProgress())
+    execute(work.stage(), recipe(tmp_path), SilentProgress(), force=True)
+    assert work.made == 10
+
+
+def test_an_altered_result_is_made_again(tmp_path: Path) -> None:
+    work, notes = Counting(), Notes()
+    execute(work.stage(), recipe(tmp_path), notes)
+    whole = rows(tmp_path)
+    (tmp_path / "run" / "label" / "rows.jsonl").write_bytes(whole[:-5])
+    execute(work.stage(), recipe(tmp_path), notes)
+    assert rows(tmp_path) == whole
+    assert "was altered" in notes.notes[-1]
+
+
+def test_a_parent_that_is_not_finished_is_named(tmp_path: Path) -> None:
+    child = Counting().stage("evaluate", parents=("label/rows.jsonl",))
+    with pytest.raises(StageError, match=r"evaluate: needs label, .*prerouter label"):
+        execute(child, recipe(tmp_path), SilentProgress())
+
+
+def test_a_parent_that_was_altered_is_refused(tmp_path: Path) -> None:
+    execute(Counting().stage(), recipe(tmp_path), SilentProgress())
+    (tmp_path / "run" / "label" / "rows.jsonl").write_bytes(b"")
+    child = Counting().stage("evaluate", parents=("label/rows.jsonl",))
+    with pytest.raises(StageError, match=r"was altered.*prerouter label"):
+        execute(child, recipe(tmp_path), SilentProgress())
+
+
+def test_a_parent_that_changed_makes_its_child_anew(tmp_path: Path) -> None:
+    parent, child, notes = Counting(), Counting(), Notes()
+    below = child.stage("evaluate", parents=("label/rows.jsonl",))
+    execute(parent.stage(), recipe(tmp_path), notes)
+    execute(below, recipe(tmp_path), notes)
+    execute(parent.stage(), recipe(tmp_path, min_margin=0.5), notes)
+    # The same rows came out: the child has nothing new to read.
+    outcome = execute(below, recipe(tmp_path), notes)
+    assert outcome.action == "passed over"
+    (tmp_path / "run" / "label" / "manifest.json").unlink()
+    (tmp_path / "run" / "label" / "rows.jsonl").unlink()
+    shorter = Counting()
+    shorter.run = lambda run: run.write("rows.jsonl", [])  # type: ignore[method-assign]
+    execute(shorter.stage(), recipe(tmp_path), notes)
+    outcome = execute(below, recipe(tmp_path), notes)
+    assert outcome.action == "done"
+    assert "label/rows.jsonl changed" in outcome.why
+
+
+def test_a_transient_reject_is_tried_again_and_a_lasting_one_is_not(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def run(run: StageRun) -> None:
+        rejects = run.reject_log()
+        for key in ("lasting", "transient"):
+            if key not in rejects.done:
+                tried.append(key)
+                rejects.append(
+                    Reject(stage="teach", key=key, reason="refused", transient=key == "transient")
+                )
+        if len(tried) == 2:
+            raise KilledError
+
+    stage = Stage("teach", lambda recipe: {}, lambda recipe: (), run)
+    with pytest.raises(KilledError):
+        execute(stage, recipe(tmp_path), SilentProgress())
+    outcome = execute(stage, recipe(tmp_path), SilentProgress())
+    assert tried == ["lasting", "transient", "transient"]
+    assert outcome.manifest.rejects == {"refused": 2}

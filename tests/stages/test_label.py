@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from prerouter.core.records import ArmScore, Label, MissingReason, PairedScore, Reject, Route
+from prerouter.stages.label import label_scores
+
+
+def pair(rag: float | None, lc: float | None) -> PairedScore:
+    def arm(score: float | None) -> ArmScore:
+        if score is None:
+            return ArmScore(missing=MissingReason.CALL_FAILED)
+        return ArmScore(score=score)
+
+    arms = {Route.RAG: arm(rag), Route.LC: arm(lc)}
+    return PairedScore(case_id="case", arms=arms, low=0, high=4, judge="human")
+
+
+def only(scores: PairedScore, min_margin: float = 0.0) -> Label | Reject:
+    [result] = label_scores([scores], min_margin)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("rag", "lc", "route"),
+    [(1, 3, "LC"), (3, 1, "RAG"), (2, 2, "RAG"), (0, 0, "RAG"), (4, 4, "RAG"), (0, 0.1, "LC")],
+)
+def test_lc_only_where_it_is_strictly_better(rag: float, lc: float, route: str) -> None:
+    label = only(pair(rag, lc))
+    assert isinstance(label, Label)
+    assert label.route == route
+    assert label.margin == pytest.approx(lc - rag)
+
+
+@pytest.mark.parametrize(("lc", "route"), [(2.5, "RAG"), (2.51, "LC")])
+def test_a_minimum_margin_has_to_be_passed(lc: float, route: str) -> None:
+    label = only(pair(2, lc), min_margin=0.5)
+    assert isinstance(label, Label)
+    assert label.route == route
+
+
+@pytest.mark.parametrize(
+    ("rag", "lc", "detail"),
+    [
+        (None, 4, "RAG call_failed"),
+        (4, None, "LC call_failed"),
+        (None, None, "RAG call_failed; LC call_failed"),
+    ],
+)
+def test_a_missing_arm_gives_no_label(rag: float | None, lc: float | None, detail: str) -> None:
+    reject = only(pair(rag, lc))
+    assert isinstance(reject, Reject)
+    assert (reject.reason, reject.detail) == ("missing_arm", detail)
