@@ -51,7 +51,7 @@ def imported_modules(path: Path) -> set[str]:
 
 def test_every_room_has_a_floor() -> None:
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    assert rooms == set().union(*FLOORS)
+    assert rooms <= set().union(*FLOORS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
