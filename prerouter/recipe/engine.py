@@ -73,7 +73,7 @@ class OpenAIEngine(Section):
     max_wait_seconds: Annotated[
         float, Field(gt=0, description="caps the back-off, and a server's Retry-After")
     ] = 60.0
-    token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    reply_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     thinking_switch: Literal["chat_template", "none"] = "chat_template"
     extra_body: dict[str, Any] = {}
 

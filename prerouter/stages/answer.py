@@ -40,7 +40,7 @@ def read_document(root: Path, file: DocumentFile) -> str:
             raise InputError(
                 str(path),
                 "was changed since the cases were made",
-                next_step="run `prerouter cases` again",
+                next_step="run `prerouter cases` again with --force",
             )
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -8,7 +8,6 @@ from typing import Literal
 
 from prerouter.core.protocols import Router
 from prerouter.core.records import Decision, Label, RoutingCase, Split, SplitAssignment
-from prerouter.engines.embedded import resolve_model
 from prerouter.engines.transformers import TransformersModel
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.recipe import Recipe
@@ -52,13 +51,19 @@ def start_student(run: StageRun, name: RouterName) -> Router:
     assert route is not None
     trained = str(run.recipe.run_dir / "train" / "model")
     engine = TransformersModel(
-        trained if name == "student" else resolve_model(train.model),
+        trained if name == "student" else train.model,
         revision=None if name == "student" else train.revision,
         dtype=route.dtype,
         batch_size=route.batch_size,
     )
     return LearnedRouter(
-        name, engine, train.prompt, train.metadata, train.thinking, route.max_tokens
+        name,
+        engine,
+        train.prompt,
+        train.metadata,
+        train.thinking,
+        route.max_tokens,
+        without=run.recipe.teach.prompt.without if run.recipe.teach else (),
     )
 
 

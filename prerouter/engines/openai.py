@@ -1,0 +1,294 @@
+"""Any OpenAI-compatible server: `vllm serve`, or a hosted model behind an API."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ipaddress
+import os
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from prerouter.core.errors import MissingDependencyError, RecipeError
+from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.records import Message
+from prerouter.engines.background import results_as_done
+from prerouter.engines.prefix_order import prefix_order
+from prerouter.engines.replies import read_reply
+from prerouter.engines.retries import ServerError, attempts, is_passing, retry_after_seconds
+from prerouter.engines.schema_probe import PROBE, PROBE_SAMPLING, follows_probe
+from prerouter.engines.server_tokens import choice_log_probability, count_of, token_ids
+from prerouter.recipe.engine import OpenAIEngine
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+_NO_KEY = "EMPTY"
+_MAX_DETAIL = 200
+_SHORTEST_SECRET = 12
+
+
+class OpenAIServer:
+    """An `Engine` over HTTP. Nothing is opened, and no key read, before the first request.
+
+    At most `concurrency` requests are paid for and not yet taken by the consumer. A request that
+    fails is tried again by one layer of retries (`retries.attempts`); what fails for good is a
+    completion with its reason, which costs that request only.
+    """
+
+    def __init__(self, section: OpenAIEngine) -> None:
+        try:
+            import openai  # noqa: F401
+            import tenacity  # noqa: F401
+        except ImportError as error:
+            raise MissingDependencyError(error.name or "openai", "openai") from None
+        self._section = section
+        self._info = EngineInfo(
+            kind="openai", model=section.model, versions={"openai": version("openai")}
+        )
+        self._prompt_tokens = 0
+        self._cached_tokens: int | None = None
+        self._honours_schema: bool | None = None
+        self._probed = False
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    @property
+    def cached_share(self) -> float | None:
+        """Share of all prompt tokens so far that the server had in its prefix cache.
+
+        None where the server does not tell (vLLM: --enable-prompt-tokens-details).
+        """
+        if self._cached_tokens is None or not self._prompt_tokens:
+            return None
+        return self._cached_tokens / self._prompt_tokens
+
+    def honours_schema(self) -> bool | None:
+        """Whether the server holds a reply to the schema it is sent; None if that can't be told.
+
+        One tiny request at the first call. Some servers answer 200 and ignore the schema.
+        """
+        if not self._probed:
+            ((_, completion),) = self.generate([PROBE], PROBE_SAMPLING)
+            self._honours_schema = follows_probe(completion)
+            self._probed = True
+        return self._honours_schema
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Prompt length in tokens, by vLLM's /tokenize. RecipeError where the server has none."""
+        body = {"messages": _chat(messages), **self._thinking(False)}
+        return count_of(self._call([(self._root("tokenize"), body)])[0], self._section.base_url)
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> Iterator[tuple[int, Completion]]:
+        """Yield (index, completion) as they get done. `seconds` includes retries and their waits.
+
+        Token counts are the server's own, 0 where it gives none. Raises RecipeError where
+        entropies are asked for, or the key's variable is not set.
+        """
+        if sampling.entropy_tokens:
+            raise RecipeError(
+                "engine.kind: openai",
+                "a server sends its top log-probabilities only, so entropies would be biased low",
+                "kind: transformers for entropies over the whole vocabulary",
+            )
+
+        async def ask(client: AsyncOpenAI, index: int) -> Completion:
+            return await self._ask(client, self._body(requests[index], sampling), sampling)
+
+        yield from results_as_done(
+            self._open_client, ask, prefix_order(requests), self._section.concurrency
+        )
+
+    def score_choices(
+        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+    ) -> list[list[float]]:
+        """Natural log-probability of each choice as the next text: shape (requests, choices).
+
+        Exact, by the log-probabilities that vLLM gives for a prompt's own tokens: each prompt is
+        read once for each choice. RecipeError where the server has no such thing.
+        """
+        place, tokenize = self._section.base_url, self._root("tokenize")
+        plain = [(tokenize, {"prompt": text, "add_special_tokens": False}) for text in choices]
+        chats = [
+            (tokenize, {"messages": _chat(request.messages), **self._thinking(False)})
+            for request in requests
+        ]
+        ids = [token_ids(body, place) for body in self._call([*plain, *chats])]
+        endings, prompts = ids[: len(choices)], ids[len(choices) :]
+        if not all(endings):
+            raise ValueError("a choice of no tokens has no probability")
+        asked = [
+            ("/completions", {"prompt": [*prompt, *ending], "max_tokens": 1, "prompt_logprobs": 0})
+            for prompt in prompts
+            for ending in endings
+        ]
+        replies = iter(self._call(asked))
+        return [
+            [choice_log_probability(next(replies), ending, place) for ending in endings]
+            for _ in prompts
+        ]
+
+    def _body(self, request: GenerationRequest, sampling: Sampling) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "messages": _chat(request.messages),
+            "n": 1,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            self._section.reply_limit_field: sampling.max_tokens,
+            **self._thinking(sampling.thinking),
+            **self._section.extra_body,
+        }
+        if request.seed is not None:
+            body["seed"] = request.seed
+        if sampling.schema is not None:
+            schema = {"name": "reply", "schema": sampling.schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        return body
+
+    def _thinking(self, thinking: bool) -> dict[str, Any]:
+        if self._section.thinking_switch == "none":
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": thinking}}
+
+    async def _ask(
+        self, client: AsyncOpenAI, body: dict[str, Any], sampling: Sampling
+    ) -> Completion:
+        began = time.perf_counter()
+        number = 0
+        try:
+            async for attempt in attempts(self._section):
+                number = attempt.retry_state.attempt_number
+                with attempt:
+                    text = await self._post(client, "/chat/completions", body)
+                    reply = read_reply(text, thinking=sampling.thinking)
+        except ServerError as fault:
+            tries = "1 attempt" if number == 1 else f"{number} attempts"
+            error = f"{fault.reason} (after {tries})"
+            return Completion("", "error", error=error, seconds=time.perf_counter() - began)
+        self._prompt_tokens += reply.completion.prompt_tokens
+        if reply.cached_tokens is not None:
+            self._cached_tokens = (self._cached_tokens or 0) + reply.cached_tokens
+        return dataclasses.replace(reply.completion, seconds=time.perf_counter() - began)
+
+    def _call(self, posts: list[tuple[str, dict[str, Any]]]) -> list[str]:
+        """Bodies of the replies in order. RecipeError where one fails for good."""
+
+        async def call(client: AsyncOpenAI, number: int) -> str:
+            async for attempt in attempts(self._section):
+                with attempt:
+                    text = await self._post(client, *posts[number])
+            return text
+
+        concurrency = self._section.concurrency
+        numbers = range(len(posts))
+        try:
+            replies = dict(results_as_done(self._open_client, call, numbers, concurrency))
+        except ServerError as fault:
+            raise RecipeError(
+                self._section.base_url,
+                f"gives no tokens of its own model ({fault.reason})",
+                "a vLLM server",
+                "count and score with kind: transformers or vllm",
+            ) from None
+        return [replies[number] for number in numbers]
+
+    async def _post(self, client: AsyncOpenAI, path: str, body: dict[str, Any]) -> str:
+        """The body of a 200, the key taken out should the server echo it. Raises ServerError."""
+        import httpx2
+        import openai
+
+        limit = self._section.timeout_seconds
+        try:
+            # The client's own timeout counts from one received byte to the next.
+            async with asyncio.timeout(limit):
+                response = await client.post(
+                    path, cast_to=httpx2.Response, body={"model": self._section.model, **body}
+                )
+        except (TimeoutError, openai.APITimeoutError):
+            raise ServerError(f"no reply within {limit:g} seconds", passing=True) from None
+        except openai.APIStatusError as error:
+            status = error.status_code
+            detail = _detail(error.body, error.response.text, client.api_key)
+            raise ServerError(
+                f"HTTP {status}: {detail}" if detail else f"HTTP {status}",
+                passing=is_passing(status),
+                retry_after=retry_after_seconds(error.response.headers.get("retry-after")),
+            ) from None
+        except openai.APIConnectionError as error:
+            cause = type(error.__cause__).__name__ if error.__cause__ else "unknown cause"
+            raise ServerError(f"connection failed: {cause}", passing=True) from None
+        return _without_key(response.text, client.api_key)
+
+    @asynccontextmanager
+    async def _open_client(self) -> AsyncIterator[AsyncOpenAI]:
+        import httpx2
+        import openai
+
+        size, limit = self._section.concurrency, self._section.timeout_seconds
+        key = api_key(self._section)
+        # The pool is as large as the semaphore, so that neither limits the other in silence; no
+        # redirect is followed, so that prompts and key go to this server and no other.
+        http = httpx2.AsyncClient(
+            limits=httpx2.Limits(max_connections=size, max_keepalive_connections=size),
+            timeout=httpx2.Timeout(limit),
+            follow_redirects=False,
+        )
+        async with openai.AsyncOpenAI(
+            api_key=key, base_url=self._section.base_url, max_retries=0, http_client=http
+        ) as client:
+            yield client
+
+    def _root(self, path: str) -> str:
+        """vLLM's own endpoints stand beside /v1, not below it."""
+        return f"{self._section.base_url.rstrip('/').removesuffix('/v1')}/{path}"
+
+
+def api_key(section: OpenAIEngine) -> str:
+    """The key in the variable that the section names; a placeholder for a server that needs none.
+
+    Raises RecipeError where an https server elsewhere would be called without a key.
+    """
+    key = os.environ.get(section.api_key_variable, "").strip()
+    if key:
+        return key
+    address = urlsplit(section.base_url)
+    if address.scheme == "http" or _is_loopback(address.hostname or ""):
+        return _NO_KEY
+    raise RecipeError(
+        "engine.api_key_variable",
+        f"the environment variable {section.api_key_variable} is not set",
+        f"a key for {section.base_url}",
+        f"export {section.api_key_variable}, or name another variable",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": message.role, "content": message.content} for message in messages]
+
+
+def _detail(body: object, text: str, key: str) -> str:
+    """The server's message as one short printable line."""
+    if isinstance(body, dict) and isinstance(body.get("message"), str):
+        text = body["message"]
+    shown = "".join(sign if sign.isprintable() else " " for sign in _without_key(text, key))
+    return " ".join(shown.split())[:_MAX_DETAIL]
+
+
+def _without_key(text: str, key: str) -> str:
+    # A placeholder such as "dummy" is no secret, and taking it out would spoil a reply.
+    return text.replace(key, "[key]") if len(key) >= _SHORTEST_SECRET else text

@@ -1,0 +1,351 @@
+"""transformers in process: the embedded default, on CPU or one GPU.
+
+Replies cannot be held to a schema here; whoever asked for one parses the reply and refuses it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from prerouter.core.errors import MissingDependencyError, RecipeError
+from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.records import Message
+from prerouter.engines.embedded import resolve_model
+from prerouter.engines.quiet import without_bars
+from prerouter.engines.sampling import entropy_bits, next_tokens
+from prerouter.prompts.trace import TraceError, split_thinking
+from prerouter.recipe.engine import Dtype
+
+if TYPE_CHECKING:
+    import torch
+
+PROMPT_TOO_LONG = "prompt too long"
+"""How the error of a request begins whose prompt leaves no room in the model's length."""
+
+_OPEN_THINKING = "<think>"
+
+
+class TransformersModel:
+    """An `Engine` over a folder, a Hub name or an `embedded:` name.
+
+    Weights are safetensors only and no code of a model's is run. Requests are batched by length;
+    rows that end leave their batch. The numbers of a batch depend a little on its composition
+    (padding, bf16), so near ties can fall otherwise in another batch.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        revision: str | None = None,
+        dtype: Dtype = "bfloat16",
+        batch_size: int = 16,
+        max_model_len: int | None = None,
+    ) -> None:
+        try:
+            import torch
+            import transformers
+        except ImportError as error:
+            raise MissingDependencyError(error.name or "transformers", "train") from None
+
+        folder = resolve_model(model)
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        try:
+            with without_bars():
+                self._tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    folder, revision=revision, trust_remote_code=False
+                )
+                self._model = transformers.AutoModelForCausalLM.from_pretrained(
+                    folder,
+                    revision=revision,
+                    dtype=getattr(torch, dtype),
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                ).to(self._device)
+        except (OSError, ValueError) as error:
+            raise RecipeError(
+                model,
+                f"can't be loaded: {error}",
+                "a folder or Hub name with a tokenizer and safetensors weights, without own code",
+            ) from error
+        if self._tokenizer.chat_template is None:
+            raise RecipeError(model, "has no chat template", "an instruction-tuned model")
+        self._model.eval()
+        limit = getattr(self._model.config, "max_position_embeddings", None)
+        self._max_len: int | None = max_model_len or limit
+        self._batch_size = batch_size
+        self._stops = torch.tensor(_stop_tokens(self._model, self._tokenizer), device=self._device)
+        self._info = EngineInfo(
+            kind="transformers",
+            model=model,
+            revision=revision,
+            versions={"torch": torch.__version__, "transformers": transformers.__version__},
+        )
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Prompt length in tokens, chat template and generation prompt included."""
+        return len(self._encode(messages, thinking=False)[0])
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> Iterator[tuple[int, Completion]]:
+        """Yield (index, completion) batch by batch, the longest prompts first.
+
+        `completion_tokens` and `entropies` count the end-of-turn token; `seconds` is the batch's
+        wall time over its size.
+        """
+        rows = []
+        for index, request in enumerate(requests):
+            ids, opened = self._encode(request.messages, sampling.thinking)
+            if self._max_len is not None and len(ids) >= self._max_len:
+                error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
+                yield (
+                    index,
+                    Completion("", "error", prompt_tokens=len(ids), error=error),
+                )
+                continue
+            rows.append(_Row(index, ids, opened, self._room(len(ids), sampling), request.seed))
+        rows.sort(key=lambda row: -len(row.prompt))
+        for start in range(0, len(rows), self._batch_size):
+            batch = rows[start : start + self._batch_size]
+            began = time.perf_counter()
+            self._generate_batch(batch, sampling)
+            seconds = (time.perf_counter() - began) / len(batch)
+            for row in batch:
+                yield row.index, self._completion(row, sampling, seconds)
+
+    def score_choices(
+        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+    ) -> list[list[float]]:
+        """Natural log-probability of each choice as the next text: shape (requests, choices).
+
+        A prompt is read once for all choices. Raises ValueError for a choice of no tokens or a
+        prompt that does not fit the model.
+        """
+        endings = [
+            self._tokenizer(choice, add_special_tokens=False).input_ids for choice in choices
+        ]
+        if not all(endings):
+            raise ValueError("a choice of no tokens has no probability")
+        prompts = [self._encode(request.messages, thinking=False)[0] for request in requests]
+        longest = max(map(len, endings), default=0)
+        for prompt in prompts:
+            if self._max_len is not None and len(prompt) + longest > self._max_len:
+                raise ValueError(f"{PROMPT_TOO_LONG}: {len(prompt)} tokens and {longest} of choice")
+        order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
+        scores: list[list[float]] = [[] for _ in prompts]
+        for start in range(0, len(order), self._batch_size):
+            batch = order[start : start + self._batch_size]
+            for index, row in zip(
+                batch, self._score_batch([prompts[i] for i in batch], endings), strict=True
+            ):
+                scores[index] = row
+        return scores
+
+    def _encode(self, messages: Sequence[Message], thinking: bool) -> tuple[list[int], bool]:
+        """Prompt ids, and whether the template has opened the thinking text already."""
+        text = self._tokenizer.apply_chat_template(
+            [{"role": message.role, "content": message.content} for message in messages],
+            add_generation_prompt=True,
+            enable_thinking=thinking,
+            tokenize=False,
+        )
+        ids = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids, text.rstrip().endswith(_OPEN_THINKING)
+
+    def _room(self, prompt_tokens: int, sampling: Sampling) -> int:
+        if self._max_len is None:
+            return sampling.max_tokens
+        return min(sampling.max_tokens, self._max_len - prompt_tokens)
+
+    def _generate_batch(self, rows: list[_Row], sampling: Sampling) -> None:
+        import torch
+
+        with torch.inference_mode():
+            prefix = self._prefill([row.prompt for row in rows])
+            with self._one_query_a_row():
+                self._continue(prefix, rows, sampling)
+
+    def _continue(self, prefix: _Prefix, running: list[_Row], sampling: Sampling) -> None:
+        import torch
+
+        generators = [_generator(row.seed) for row in running] if sampling.temperature > 0 else []
+        logits = prefix.logits
+        while True:
+            if len(running[0].tokens) < sampling.entropy_tokens:
+                for row, bits in zip(running, entropy_bits(logits).tolist(), strict=True):
+                    row.entropies.append(bits)
+            chosen = next_tokens(logits, sampling.temperature, sampling.top_p, generators)
+            stopped = torch.isin(chosen, self._stops)
+            for row, token, stop in zip(running, chosen.tolist(), stopped.tolist(), strict=True):
+                row.tokens.append(token)
+                row.stopped = stop
+            keep = [place for place, row in enumerate(running) if row.goes_on]
+            if not keep:
+                return
+            if len(keep) < len(running):
+                running = [running[place] for place in keep]
+                generators = [generators[place] for place in keep] if generators else []
+                rest = torch.tensor(keep, device=self._device)
+                prefix.select(rest)
+                chosen = chosen[rest]
+            logits = self._extend(prefix, chosen[:, None])[:, -1]
+
+    @contextlib.contextmanager
+    def _one_query_a_row(self) -> Iterator[None]:
+        """On CPU, plain matrix products read one token a row faster than the fused kernel does;
+        the fused kernel is the one for whole prompts, in speed and in memory."""
+        usual = self._model.config._attn_implementation
+        if self._device == "cpu":
+            self._model.set_attn_implementation("eager")
+        try:
+            yield
+        finally:
+            self._model.set_attn_implementation(usual)
+
+    def _score_batch(self, prompts: list[list[int]], endings: list[list[int]]) -> list[list[float]]:
+        import torch
+
+        with torch.inference_mode():
+            prefix = self._prefill(prompts)
+            columns = []
+            for ending in endings:
+                logits = prefix.logits[:, None]
+                if len(ending) > 1:
+                    given = torch.tensor([ending[:-1]] * len(prompts), device=self._device)
+                    mask = prefix.mask
+                    logits = torch.cat([logits, self._extend(prefix, given)], dim=1)
+                    prefix.cache.crop(-given.shape[1])
+                    prefix.mask = mask
+                log_probabilities = torch.log_softmax(logits.float(), dim=-1)
+                target = torch.tensor([ending] * len(prompts), device=self._device)[..., None]
+                columns.append(log_probabilities.gather(-1, target).sum(dim=(1, 2)))
+            rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
+        return rows
+
+    def _prefill(self, prompts: list[list[int]]) -> _Prefix:
+        """Read left-padded prompts; logits of the next token, shape (rows, vocabulary)."""
+        import torch
+
+        width = max(map(len, prompts))
+        # What stands in the padding is masked; any token of the vocabulary does.
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for place, prompt in enumerate(prompts):
+            ids[place, width - len(prompt) :] = torch.tensor(prompt)
+            mask[place, width - len(prompt) :] = 1
+        mask = mask.to(self._device)
+        output = self._model(
+            input_ids=ids.to(self._device),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=-1) - 1).clamp(min=0),
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return _Prefix(output.past_key_values, mask, output.logits[:, -1])
+
+    def _extend(self, prefix: _Prefix, ids: torch.Tensor) -> torch.Tensor:
+        """Read more tokens after `prefix`; their logits, shape (rows, tokens, vocabulary)."""
+        import torch
+
+        count = ids.shape[1]
+        seen = prefix.mask.sum(dim=-1, keepdim=True)
+        prefix.mask = torch.cat([prefix.mask, torch.ones_like(ids)], dim=1)
+        output = self._model(
+            input_ids=ids,
+            attention_mask=prefix.mask,
+            position_ids=seen + torch.arange(count, device=self._device),
+            past_key_values=prefix.cache,
+            use_cache=True,
+        )
+        logits: torch.Tensor = output.logits
+        return logits
+
+    def _completion(self, row: _Row, sampling: Sampling, seconds: float) -> Completion:
+        tokens = row.tokens[:-1] if row.stopped else row.tokens
+        # Special tokens are kept: a forged turn inside a reply is to be seen, and refused.
+        text = self._tokenizer.decode(tokens, skip_special_tokens=False)
+        reasoning, text = _split(text, row.opened, sampling.thinking)
+        return Completion(
+            text,
+            "stop" if row.stopped else "length",
+            prompt_tokens=len(row.prompt),
+            completion_tokens=len(row.tokens),
+            reasoning=reasoning,
+            entropies=tuple(row.entropies),
+            seconds=seconds,
+        )
+
+
+@dataclass
+class _Row:
+    """One request under way."""
+
+    index: int
+    prompt: list[int]
+    opened: bool
+    room: int
+    seed: int | None
+    tokens: list[int] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    stopped: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.stopped and len(self.tokens) < self.room
+
+
+@dataclass
+class _Prefix:
+    """What a batch has read: its cache, its attention mask, the logits after its prompts."""
+
+    cache: Any
+    mask: torch.Tensor
+    logits: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.mask = self.mask[rows]
+
+
+def _split(text: str, opened: bool, thinking: bool) -> tuple[str | None, str]:
+    """Thinking text apart. What is not closed stays in the text, tag first, so that its parser
+    refuses it."""
+    if opened:
+        text = _OPEN_THINKING + text
+    if opened or thinking:
+        with contextlib.suppress(TraceError):
+            return split_thinking(text)
+    return None, text
+
+
+def _generator(seed: int | None) -> torch.Generator:
+    import torch
+
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator
+
+
+def _stop_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """The generation config's and tokenizer's eos, and what ends a turn in the chat template."""
+    configured = model.generation_config.eos_token_id
+    stops = set(configured if isinstance(configured, list) else [configured])
+    stops.add(tokenizer.eos_token_id)
+    marker = "marker"
+    turns = [{"role": "user", "content": "-"}, {"role": "assistant", "content": marker}]
+    after = tokenizer.apply_chat_template(turns, tokenize=False).rpartition(marker)[2]
+    ending = tokenizer(after, add_special_tokens=False).input_ids[:1]
+    stops.update(token for token in ending if token in tokenizer.all_special_ids)
+    return sorted(token for token in stops if token is not None)

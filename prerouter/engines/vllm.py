@@ -1,0 +1,298 @@
+"""vLLM in process: the engine of a large teacher on this machine's accelerators, or its CPU."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from prerouter.core.errors import MissingDependencyError, RecipeError, StageError
+from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.records import Message
+from prerouter.engines.embedded import resolve_model
+from prerouter.engines.prefix_order import prefix_order
+from prerouter.engines.thinking import part_thinking
+from prerouter.engines.transformers import PROMPT_TOO_LONG
+from prerouter.recipe.engine import VllmEngine
+
+if TYPE_CHECKING:
+    from vllm import LLM, RequestOutput, SamplingParams
+
+Key = TypeVar("Key")
+
+_OPEN_THINKING = "<think>"
+
+
+class VllmModel:
+    """An `Engine` over vLLM's own scheduler, which is kept full: no barrier between batches.
+
+    What is done is given out at once, so a kill loses what is in flight and no more. One seed does
+    not give one text again: what else is in the batch changes the last bits of the numbers.
+    """
+
+    def __init__(self, section: VllmEngine) -> None:
+        if section.data_parallel_size > 1:
+            raise RecipeError(
+                "engine.data_parallel_size",
+                "vLLM runs one replica in process",
+                "1, with tensor and pipeline parallel sizes",
+                "start `vllm serve --data-parallel-size N` and use kind: openai",
+            )
+        # vLLM writes its log to standard output, which belongs to the command line; its worker
+        # processes learn of a setting by the environment only.
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+        try:
+            import vllm
+            from vllm.platforms import current_platform
+        except ImportError as error:
+            raise MissingDependencyError(error.name or "vllm", "vllm") from None
+        arguments = dict(section.arguments)
+        if current_platform.is_cpu():
+            # The CPU's generator can't take up a seeded request in the middle: with prompts read
+            # in parts, a seed ends the engine.
+            arguments.setdefault("enable_chunked_prefill", False)
+        self._has_reasoning_parser = bool(arguments.get("reasoning_parser"))
+        self.llm = _start(section, arguments)
+        self._engine = self.llm.llm_engine
+        self._tokenizer = self.llm.get_tokenizer()
+        if getattr(self._tokenizer, "chat_template", None) is None:
+            raise RecipeError(section.model, "has no chat template", "an instruction-tuned model")
+        self._max_len: int = self._engine.model_config.max_model_len
+        # Twice what runs at once, so that the scheduler never waits for the next prompt.
+        self._window: int = 2 * self._engine.vllm_config.scheduler_config.max_num_seqs
+        self._info = EngineInfo(
+            kind="vllm",
+            model=section.model,
+            revision=section.revision,
+            versions={"vllm": vllm.__version__},
+        )
+        self._numbers = itertools.count()
+        self._prompt_tokens = 0
+        self._cached_tokens = 0
+
+    @property
+    def info(self) -> EngineInfo:
+        return self._info
+
+    @property
+    def cached_share(self) -> float | None:
+        """Share of all prompt tokens so far that came from the prefix cache; None before any."""
+        return self._cached_tokens / self._prompt_tokens if self._prompt_tokens else None
+
+    def honours_schema(self) -> bool | None:
+        """Replies are held to a schema by vLLM's structured outputs."""
+        return True
+
+    def count_tokens(self, messages: Sequence[Message]) -> int:
+        """Prompt length in tokens, chat template and generation prompt included."""
+        return len(self._encode(messages, thinking=False)[0])
+
+    def generate(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> Iterator[tuple[int, Completion]]:
+        """Yield (index, completion) as they get done. `seconds` counts from a request's admission.
+
+        Raises RecipeError where entropies are asked for, or where a model that thinks would be
+        held to a schema from its first token on; StageError where the engine dies.
+        """
+        if sampling.entropy_tokens:
+            raise RecipeError(
+                "engine.kind: vllm",
+                "gives the log-probabilities of few tokens, so entropies would be biased low",
+                "kind: transformers for entropies over the whole vocabulary",
+            )
+        opened: dict[int, bool] = {}
+        began: dict[int, float] = {}
+
+        def prompts() -> Iterator[tuple[int, list[int], SamplingParams]]:
+            for index in prefix_order(requests):
+                request = requests[index]
+                ids, opened[index] = self._encode(request.messages, sampling.thinking)
+                if sampling.schema is not None and (sampling.thinking or opened[index]):
+                    self._check_reasoning_parser()
+                began[index] = time.perf_counter()
+                room = min(sampling.max_tokens, max(1, self._max_len - len(ids)))
+                yield index, ids, _parameters(sampling, room, request.seed)
+
+        for index, output in self._outputs(prompts()):
+            seconds = time.perf_counter() - began.pop(index)
+            opens = opened.pop(index)
+            if isinstance(output, str):
+                yield index, Completion("", "error", error=output, seconds=seconds)
+            else:
+                yield index, self._completion(output, opens or sampling.thinking, opens, seconds)
+
+    def score_choices(
+        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+    ) -> list[list[float]]:
+        """Natural log-probability of each choice as the next text: shape (requests, choices).
+
+        Exact, by the log-probabilities of a prompt's own tokens: each prompt is read once for each
+        choice. Raises ValueError for a choice of no tokens or a prompt that does not fit.
+        """
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        endings = [self._tokenizer(text, add_special_tokens=False).input_ids for text in choices]
+        if not all(endings):
+            raise ValueError("a choice of no tokens has no probability")
+        scores = [[0.0] * len(choices) for _ in requests]
+
+        def prompts() -> Iterator[tuple[tuple[int, int], list[int], SamplingParams]]:
+            for row, request in enumerate(requests):
+                ids, _ = self._encode(request.messages, thinking=False)
+                for column, ending in enumerate(endings):
+                    parameters = SamplingParams(
+                        max_tokens=1,
+                        temperature=0.0,
+                        prompt_logprobs=0,
+                        output_kind=RequestOutputKind.FINAL_ONLY,
+                    )
+                    yield (row, column), [*ids, *ending], parameters
+
+        for (row, column), output in self._outputs(prompts()):
+            if isinstance(output, str):
+                raise ValueError(output)
+            ending = endings[column]
+            given = output.prompt_logprobs[-len(ending) :]
+            scores[row][column] = sum(
+                place[token].logprob for place, token in zip(given, ending, strict=True)
+            )
+        return scores
+
+    def _outputs(
+        self, prompts: Iterable[tuple[Key, list[int], SamplingParams]]
+    ) -> Iterator[tuple[Key, RequestOutput | str]]:
+        """Run prompts of token ids; each key with its output, or with the reason it has none."""
+        from vllm.exceptions import VLLMClientError
+
+        waiting = iter(prompts)
+        running: dict[str, Key] = {}
+        try:
+            while True:
+                while len(running) < self._window and (prompt := next(waiting, None)):
+                    key, ids, parameters = prompt
+                    size, most = len(ids), self._max_len
+                    if size >= most:
+                        yield key, f"{PROMPT_TOO_LONG}: {size} tokens, the model takes {most}"
+                        continue
+                    name = f"prerouter-{next(self._numbers)}"
+                    try:
+                        self._engine.add_request(name, {"prompt_token_ids": ids}, parameters)
+                    except (ValueError, VLLMClientError) as error:
+                        yield key, f"refused by vLLM: {_one_line(error)}"
+                        continue
+                    running[name] = key
+                if not running:
+                    return
+                for output in self._step():
+                    if output.finished:
+                        yield running.pop(output.request_id), output
+        finally:
+            if running:
+                self._engine.abort_request(list(running))
+
+    def _step(self) -> list[RequestOutput]:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        try:
+            outputs: list[RequestOutput] = self._engine.step()
+        except EngineDeadError as error:
+            raise StageError(
+                f"vllm {self._info.model}",
+                f"the engine died ({_one_line(error)})",
+                next_step="read vLLM's own lines above; a rerun goes on with what is missing",
+            ) from error
+        return outputs
+
+    def _encode(self, messages: Sequence[Message], thinking: bool) -> tuple[list[int], bool]:
+        """Prompt ids, and whether the template has opened the thinking text already."""
+        text = self._tokenizer.apply_chat_template(
+            [{"role": message.role, "content": message.content} for message in messages],
+            add_generation_prompt=True,
+            enable_thinking=thinking,
+            tokenize=False,
+        )
+        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
+        return ids, text.rstrip().endswith(_OPEN_THINKING)
+
+    def _check_reasoning_parser(self) -> None:
+        if not self._has_reasoning_parser:
+            raise RecipeError(
+                "engine.arguments",
+                "a model that thinks can't be held to a schema without knowing where thinking ends",
+                "reasoning_parser: qwen3, deepseek_r1 or another of vLLM's",
+                "set it, or turn thinking off",
+            )
+
+    def _completion(
+        self, output: RequestOutput, thinks: bool, opened: bool, seconds: float
+    ) -> Completion:
+        (written,) = output.outputs
+        self._prompt_tokens += len(output.prompt_token_ids)
+        self._cached_tokens += output.num_cached_tokens or 0
+        if written.finish_reason not in ("stop", "length"):
+            error = f"vLLM ended the request: {written.finish_reason}"
+            return Completion("", "error", error=error, seconds=seconds)
+        reasoning, text = None, f"{_OPEN_THINKING}{written.text}" if opened else written.text
+        if thinks:
+            reasoning, text = part_thinking(text)
+        return Completion(
+            text,
+            written.finish_reason,
+            prompt_tokens=len(output.prompt_token_ids),
+            completion_tokens=len(written.token_ids),
+            reasoning=reasoning,
+            seconds=seconds,
+        )
+
+
+def _start(section: VllmEngine, arguments: dict[str, Any]) -> LLM:
+    from vllm import LLM
+
+    try:
+        return LLM(
+            model=resolve_model(section.model),
+            revision=section.revision,
+            dtype=section.dtype,
+            max_model_len=section.max_model_len,
+            tensor_parallel_size=section.tensor_parallel_size,
+            pipeline_parallel_size=section.pipeline_parallel_size,
+            quantization=section.quantization,
+            trust_remote_code=False,
+            **arguments,
+        )
+    except (TypeError, ValueError) as error:
+        raise RecipeError(
+            "engine", f"vLLM refuses it: {_one_line(error)}", "the arguments of vLLM's EngineArgs"
+        ) from error
+    except RuntimeError as error:
+        raise StageError(
+            f"vllm {section.model}",
+            f"did not start ({_one_line(error)})",
+            next_step="read vLLM's own lines above",
+        ) from error
+
+
+def _parameters(sampling: Sampling, max_tokens: int, seed: int | None) -> SamplingParams:
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
+
+    held = sampling.schema is not None
+    return SamplingParams(
+        max_tokens=max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        seed=seed,
+        structured_outputs=StructuredOutputsParams(json=sampling.schema) if held else None,
+        # A forged turn inside a reply is to be seen, and refused.
+        skip_special_tokens=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

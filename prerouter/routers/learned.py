@@ -1,0 +1,151 @@
+"""The distilled router: a small model that writes the six steps and then the route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from prerouter.core.errors import CheckpointError
+from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
+from prerouter.core.records import (
+    Decision,
+    DecisionFailure,
+    Message,
+    MetadataSetting,
+    Route,
+    RoutingCase,
+)
+from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
+from prerouter.prompts.render import StudentForm, prompt_hash, render_student
+from prerouter.prompts.trace import TraceError, TraceReason, parse_trace, trace_schema
+from prerouter.publishing.checkpoint import ROUTER_FILE, read_router
+from prerouter.recipe.engine import Dtype
+from prerouter.recipe.teach import PromptPart
+
+_CUT_OFF = (TraceReason.CUT_OFF, TraceReason.ENDLESS_WHITE_SPACE)
+
+
+class LearnedRouter:
+    """A router over any engine (Chen et al., 2026, arXiv 2605.10235). Public as prerouter.Router.
+
+    It generates greedily. A reply that is no whole trace is a decision with a failure and the raw
+    text, never a guess; `fallback` is what its maker advises to do then, and is not applied here.
+    `without` names the parts that the traces lacked which it was trained on.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engine: Engine,
+        form: StudentForm,
+        metadata: MetadataSetting,
+        thinking: bool,
+        max_tokens: int,
+        *,
+        without: Sequence[PromptPart] = (),
+        fallback: Route = Route.RAG,
+        chunk_size: int = 64,
+    ) -> None:
+        self._name = name
+        self._engine = engine
+        self._form = form
+        self._metadata = metadata
+        self._without = tuple(without)
+        self._sampling = Sampling(
+            max_tokens=max_tokens, schema=trace_schema(self._without), thinking=thinking
+        )
+        self._chunk_size = chunk_size
+        self.fallback = fallback
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        folder: str | Path,
+        *,
+        name: str = "student",
+        batch_size: int = 16,
+        dtype: Dtype = "bfloat16",
+        verify: bool = True,
+    ) -> LearnedRouter:
+        """Load a router's folder, once it has been found whole and safe (`verify`: every hash).
+
+        Raises CheckpointError, also where the router was trained on other prompts than this
+        version of prerouter renders.
+        """
+        folder = Path(folder)
+        config = read_router(folder, verify=verify)
+        rendered = prompt_hash(config.prompt_form)
+        if config.prompt_hash != rendered:
+            raise CheckpointError(
+                f"{folder}/{ROUTER_FILE}",
+                f"its prompt has hash {config.prompt_hash[:12]}…",
+                f"{rendered[:12]}…, the prompt that this version of prerouter renders",
+                "install the version of prerouter that published it, or train again",
+            )
+        return cls(
+            name,
+            TransformersModel(str(folder), dtype=dtype, batch_size=batch_size),
+            config.prompt_form,
+            config.metadata,
+            config.thinking,
+            config.max_tokens,
+            without=config.without,
+            fallback=config.fallback,
+        )
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        """Yield one decision for each case, in the order of the cases, chunk by chunk."""
+        for start in range(0, len(cases), self._chunk_size):
+            yield from self._route_chunk(cases[start : start + self._chunk_size])
+
+    def decide(self, cases: RoutingCase | Sequence[RoutingCase]) -> list[Decision]:
+        """Decisions for one case or several."""
+        return list(self.route([cases] if isinstance(cases, RoutingCase) else cases))
+
+    def count_text_tokens(self, text: str) -> int:
+        """Length of a plain text, such as a document's body, in the router's own tokens."""
+        empty = self._engine.count_tokens([Message(role="user", content="")])
+        return self._engine.count_tokens([Message(role="user", content=text)]) - empty
+
+    def _route_chunk(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        requests = [
+            GenerationRequest(render_student(case, self._form, self._metadata)) for case in cases
+        ]
+        waiting: dict[int, Completion] = {}
+        due = 0
+        for index, completion in self._engine.generate(requests, self._sampling):
+            waiting[index] = completion
+            while due in waiting:
+                yield self._decision(cases[due], waiting.pop(due))
+                due += 1
+
+    def _decision(self, case: RoutingCase, completion: Completion) -> Decision:
+        route, failure, rationale, raw = None, None, None, None
+        try:
+            parsed = parse_trace(completion.text, completion.finish_reason, without=self._without)
+            route, rationale = parsed.decision, parsed.rationale
+        except TraceError as error:
+            failure = _failure(error.reason, completion)
+            raw = completion.error or completion.text
+        return Decision(
+            case_id=case.case_id,
+            router=self._name,
+            route=route,
+            failure=failure,
+            rationale=rationale,
+            raw=raw,
+            prompt_tokens=completion.prompt_tokens,
+            completion_tokens=completion.completion_tokens,
+            seconds=completion.seconds,
+        )
+
+
+def _failure(reason: TraceReason, completion: Completion) -> DecisionFailure:
+    if reason is TraceReason.CALL_FAILED:
+        too_long = (completion.error or "").startswith(PROMPT_TOO_LONG)
+        return DecisionFailure.TOO_LONG if too_long else DecisionFailure.CALL_FAILED
+    return DecisionFailure.CUT_OFF if reason in _CUT_OFF else DecisionFailure.UNPARSABLE

@@ -1,0 +1,50 @@
+"""Beside the steps: progress, the mark of a whole checkpoint, and the watch on the loss."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prerouter.core.errors import StageError
+from prerouter.core.protocols import Progress
+from prerouter.training.resume import mark_complete
+
+if TYPE_CHECKING:
+    from transformers import TrainerCallback
+
+WATCHED = ("loss", "grad_norm", "eval_loss")
+
+
+def make_callback(progress: Progress, checkpoints: Path) -> TrainerCallback:
+    """A callback that reports to `progress` and stops at the first value that is not finite."""
+    from transformers import TrainerCallback
+
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.is_world_process_zero:
+                progress.start("train", state.max_steps)
+                progress.advance(state.global_step)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.is_world_process_zero:
+                progress.advance()
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.is_world_process_zero:
+                mark_complete(checkpoints, state.global_step)
+
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict[str, Any], **kwargs: Any
+        ) -> None:
+            for name in WATCHED:
+                value = logs.get(name)
+                if value is not None and not math.isfinite(float(value)):
+                    raise StageError(
+                        f"train, step {state.global_step}",
+                        f"{name} is {value}",
+                        "finite numbers",
+                        "lower train.sft.learning_rate, or look at the model's weights",
+                    )
+
+    return Watch()

@@ -1,0 +1,202 @@
+"""Every fault of a server, among requests that go well."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.protocols import Completion, Sampling
+from prerouter.core.records import Reject
+from prerouter.engines.openai import OpenAIServer
+from prerouter.engines.retries import retry_after_seconds
+from tests.engines.fault_server import FaultServer, requests, running_server, section
+
+SAMPLING = Sampling(max_tokens=50)
+KEY = "sk-sentinel-0123456789abcdef"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with running_server() as server:
+        yield server
+
+
+def ask(server: FaultServer, *prompts: str, **changes: object) -> list[Completion]:
+    engine = OpenAIServer(section(server, **changes))
+    results = dict(engine.generate(requests(*prompts), SAMPLING))
+    assert sorted(results) == list(range(len(prompts)))
+    return [results[index] for index in range(len(prompts))]
+
+
+PASSING = {
+    "busy": r"HTTP 429: slow down",
+    "broken": r"HTTP 500: out of memory",
+    "dropped": r"connection failed: RemoteProtocolError",
+    "not_json": r"malformed reply: not JSON",
+    "error_in_200": r"malformed reply: choices: Field required",
+    "no_choices": r"0 choices instead of 1",
+    "two_choices": r"2 choices instead of 1",
+    "null": r"neither content nor reasoning",
+}
+LASTING = {
+    "too_long": "HTTP 400: maximum context length is 4096 tokens",
+    "forbidden": "HTTP 403: no access",
+    "unknown": "HTTP 404: no such model",
+    "unprocessable": "HTTP 422: bad field",
+    "redirect": "HTTP 307",
+    "filtered": "finish_reason 'content_filter'",
+    "refused": "the model refused to answer",
+}
+
+
+@pytest.mark.parametrize(("fault", "reason"), PASSING.items())
+def test_a_fault_that_passes_is_tried_again(server: FaultServer, fault: str, reason: str) -> None:
+    for_good, for_now = f"{fault} all", f"{fault} 2"
+    done = ask(server, "one", for_good, "two", for_now, "three")
+    assert [done[index].text for index in (0, 2, 4)] == [
+        "answer to one", "answer to two", "answer to three",
+    ]  # fmt: skip
+    assert done[1].finish_reason == "error"
+    assert done[1].error == f"{reason} (after 3 attempts)"
+    assert (done[3].finish_reason, done[3].text) == ("stop", f"answer to {for_now}")
+    # Exactly the section's attempts: no second layer of retries multiplies them.
+    assert server.seen.attempts == {
+        "one": 1, "two": 1, "three": 1, for_good: 3, for_now: 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("fault", "reason"), LASTING.items())
+def test_a_fault_that_stays_is_not(server: FaultServer, fault: str, reason: str) -> None:
+    done = ask(server, "one", f"{fault} all", "two")
+    assert [done[0].text, done[2].text] == ["answer to one", "answer to two"]
+    assert done[1].error == f"{reason} (after 1 attempt)"
+    assert server.seen.attempts == {"one": 1, "two": 1, f"{fault} all": 1}
+
+
+@pytest.mark.parametrize("fault", ["hanging", "dripping"])
+def test_a_hang_past_the_timeout(server: FaultServer, fault: str) -> None:
+    began = time.monotonic()
+    done = ask(server, "one", f"{fault} all", f"{fault} 1", "two", timeout_seconds=0.4)
+    assert [done[0].text, done[3].text] == ["answer to one", "answer to two"]
+    assert done[1].error == "no reply within 0.4 seconds (after 3 attempts)"
+    assert done[2].text == f"answer to {fault} 1"
+    assert server.seen.attempts[f"{fault} all"] == 3
+    assert 1.2 <= time.monotonic() - began < 4
+
+
+def test_nobody_listens() -> None:
+    with running_server() as server:
+        pass
+    (done,) = ask(server, "one", max_attempts=2)
+    assert done.error == "connection failed: ConnectError (after 2 attempts)"
+
+
+@pytest.mark.parametrize(("fault", "least"), [("busy_second 1", 1.0), ("busy_date 1", 0.9)])
+def test_retry_after_is_waited(server: FaultServer, fault: str, least: float) -> None:
+    done = ask(server, fault, "fine")
+    first, second = server.seen.times[fault]
+    assert least <= second - first < 3
+    assert done[0].text == f"answer to {fault}"
+
+
+def test_an_hour_is_not_waited(server: FaultServer) -> None:
+    began = time.monotonic()
+    (done,) = ask(server, "busy_hour all", max_wait_seconds=0.2)
+    assert done.error == "HTTP 503: maintenance (after 3 attempts)"
+    assert 0.4 <= time.monotonic() - began < 2
+
+
+def test_waits_grow_and_differ(server: FaultServer) -> None:
+    prompts = [f"busy all {number}" for number in range(40)]
+    ask(server, *prompts, concurrency=40, max_attempts=3, backoff_seconds=0.2)
+    first, second = [], []
+    for prompt in prompts:
+        times = server.seen.times[prompt]
+        first.append(times[1] - times[0])
+        second.append(times[2] - times[1])
+    assert max(first) < 0.2 + 0.3
+    assert max(second) > 0.2
+    # Full jitter: a crowd that was refused together does not come back together.
+    assert max(first) - min(first) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("7", 7.0),
+        ("0.5", 0.5),
+        ("-3", 0.0),
+        ("Wed, 21 Oct 2026 07:28:30 GMT", 30.0),
+        ("Wed, 21 Oct 2026 07:28:30 -0000", 30.0),
+        ("Wed, 21 Oct 2026 07:27:00 GMT", 0.0),
+        ("nan", None),
+        ("inf", None),
+        ("soon", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_forms(header: str | None, seconds: float | None) -> None:
+    now = datetime(2026, 10, 21, 7, 28, 0, tzinfo=UTC)
+    assert retry_after_seconds(header, now) == seconds
+
+
+def test_the_key_shows_nowhere(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MY_TEACHER_KEY", KEY)
+    caplog.set_level(logging.DEBUG)
+    engine = OpenAIServer(section(server, api_key_variable="MY_TEACHER_KEY", timeout_seconds=0.4))
+    prompts = ["echo_key all", "busy all", "dropped all", "hanging all", "fine"]
+    done = dict(engine.generate(requests(*prompts), SAMPLING))
+    assert server.seen.keys == {f"Bearer {KEY}"}
+    assert done[0].error == "HTTP 401: no such key: Bearer [key] [31m (after 1 attempt)"
+    rejects = [
+        Reject(stage="teach", key="k", reason="call_failed", detail=completion.error or "")
+        for completion in done.values()
+    ]
+    shown = [repr(done), repr(engine), repr(engine.__dict__), repr(rejects), caplog.text]
+    assert caplog.records
+    for text in [*shown, *(repr(record.__dict__) for record in caplog.records)]:
+        assert KEY not in text
+
+
+def test_ctrl_c_ends_within_seconds(server: FaultServer, tmp_path: Path) -> None:
+    script = tmp_path / "teach.py"
+    script.write_text(
+        "import sys\n"
+        "from prerouter.core.protocols import GenerationRequest, Sampling\n"
+        "from prerouter.core.records import Message\n"
+        "from prerouter.engines.openai import OpenAIServer\n"
+        "from prerouter.recipe.engine import OpenAIEngine\n"
+        "section = OpenAIEngine(kind='openai', model='m', base_url=sys.argv[1])\n"
+        "asked = [GenerationRequest((Message(role='user', content=text),))\n"
+        "         for text in ('a', 'hanging all', 'hanging all 2')]\n"
+        "for index, done in OpenAIServer(section).generate(asked, Sampling(max_tokens=5)):\n"
+        "    print(done.text, flush=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script), server.base_url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "answer to a\n"
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=10)
+    assert time.monotonic() - began < 4
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode != 0

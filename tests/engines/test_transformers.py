@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from prerouter.core.errors import RecipeError
+from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
+from prerouter.core.records import Message
+from prerouter.engines.transformers import (
+    PROMPT_TOO_LONG,
+    TransformersModel,
+    _split,
+    _stop_tokens,
+)
+from prerouter.prompts.trace import TraceError, TraceReason, parse_trace
+
+from ..tiny_model import CHAT_TEMPLATE, END_OF_TURN, PAD
+
+TEXTS = ("a", "Which of the two was first? " * 6, "Who?", "tokens: 90254 " * 30, "Why so?", "b")
+
+
+def request(text: str, seed: int | None = None) -> GenerationRequest:
+    return GenerationRequest((Message(role="user", content=text),), seed=seed)
+
+
+def run(
+    engine: TransformersModel, requests: list[GenerationRequest], sampling: Sampling
+) -> list[Completion]:
+    done = dict(engine.generate(requests, sampling))
+    return [done[index] for index in range(len(requests))]
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model: Path) -> TransformersModel:
+    return TransformersModel(str(tiny_model), dtype="float32", batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_model: Path) -> tuple[Any, Any]:
+    """The same model and tokenizer, plainly loaded."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(tiny_model)
+
+
+def prompt_ids(tokenizer: Any, text: str) -> torch.Tensor:
+    chat = [{"role": "user", "content": text}]
+    return tokenizer.apply_chat_template(  # type: ignore[no-any-return]
+        chat, add_generation_prompt=True, enable_thinking=False, return_tensors="pt"
+    )["input_ids"]
+
+
+def test_it_is_an_engine(engine: TransformersModel, tiny_model: Path) -> None:
+    as_engine: Engine = engine
+    assert (as_engine.info.kind, as_engine.info.model) == ("transformers", str(tiny_model))
+    assert set(as_engine.info.versions) == {"torch", "transformers"}
+
+
+def test_every_request_is_answered_once(engine: TransformersModel) -> None:
+    indexes = [index for index, _ in engine.generate([request(t) for t in TEXTS], Sampling(5))]
+    assert sorted(indexes) == list(range(len(TEXTS)))
+
+
+def test_completions_come_batch_by_batch(engine: TransformersModel) -> None:
+    stream = engine.generate([request(text) for text in TEXTS], Sampling(5))
+    first = next(stream)
+    assert first[0] == TEXTS.index(max(TEXTS, key=len))
+
+
+def test_greedy_text_is_that_of_transformers_own_generate(
+    engine: TransformersModel, reference: tuple[Any, Any]
+) -> None:
+    model, tokenizer = reference
+    for text, completion in zip(
+        TEXTS, run(engine, [request(t) for t in TEXTS], Sampling(24)), strict=True
+    ):
+        ids = prompt_ids(tokenizer, text)
+        expected = model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=24, do_sample=False
+        )[0, ids.shape[1] :]
+        assert completion.text == tokenizer.decode(expected)
+        assert completion.prompt_tokens == ids.shape[1]
+        assert completion.completion_tokens == 24
+        assert completion.finish_reason == "length"
+        assert completion.seconds > 0
+
+
+def test_entropies_are_those_of_a_plain_forward_pass(
+    engine: TransformersModel, reference: tuple[Any, Any]
+) -> None:
+    model, tokenizer = reference
+    sampling = Sampling(8, temperature=0.7, top_p=0.5, entropy_tokens=5)
+    requests = [request(text, seed=7) for text in TEXTS[:3]]
+    for text, completion in zip(TEXTS, run(engine, requests, sampling), strict=False):
+        assert len(completion.entropies) == 5
+        prompt = prompt_ids(tokenizer, text)
+        with torch.inference_mode():
+            p = model(prompt).logits[0, -1].double().softmax(-1)
+        bits = -(p * p.log()).sum().item() / math.log(2)
+        assert completion.entropies[0] == pytest.approx(bits, abs=1e-4)
+        assert (
+            0 < min(completion.entropies) <= max(completion.entropies) <= math.log2(len(tokenizer))
+        )
+
+
+def test_entropies_are_not_kept_unasked(engine: TransformersModel) -> None:
+    assert run(engine, [request("a")], Sampling(3))[0].entropies == ()
+
+
+def test_choices_score_as_in_a_plain_forward_pass(
+    engine: TransformersModel, reference: tuple[Any, Any]
+) -> None:
+    model, tokenizer = reference
+    choices = ["RAG", "LC", "the whole document", "L", '"decision": "RAG"']
+    scores = engine.score_choices([request(text) for text in TEXTS], choices)
+    assert [len(row) for row in scores] == [len(choices)] * len(TEXTS)
+    for text, row in zip(TEXTS, scores, strict=True):
+        prompt = prompt_ids(tokenizer, text)
+        for choice, score in zip(choices, row, strict=True):
+            ending = tokenizer(choice, add_special_tokens=False, return_tensors="pt").input_ids
+            with torch.inference_mode():
+                logits = model(torch.cat([prompt, ending], dim=1)).logits[0]
+            log_p = logits[prompt.shape[1] - 1 : -1].log_softmax(-1)
+            expected = log_p.gather(-1, ending[0][:, None]).sum().item()
+            assert score == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_choice_without_tokens_is_refused(engine: TransformersModel) -> None:
+    with pytest.raises(ValueError, match="no tokens"):
+        engine.score_choices([request("a")], ["RAG", ""])
+
+
+def test_one_seed_is_one_text_and_two_are_two(engine: TransformersModel) -> None:
+    sampling = Sampling(20, temperature=1.0)
+    requests = [request("Who?", seed=seed) for seed in (1, 2, 3, 1)]
+    texts = [completion.text for completion in run(engine, requests, sampling)]
+    assert texts == [completion.text for completion in run(engine, requests, sampling)]
+    assert texts[0] == texts[3]
+    assert len(set(texts)) == 3
+
+
+def test_a_seeded_text_does_not_depend_on_its_batch(engine: TransformersModel) -> None:
+    sampling = Sampling(20, temperature=1.0, top_p=0.9)
+    together = run(engine, [request(t, seed=n) for n, t in enumerate(TEXTS)], sampling)
+    alone = [run(engine, [request(t, seed=n)], sampling)[0] for n, t in enumerate(TEXTS)]
+    assert [c.text for c in together] == [c.text for c in alone]
+
+
+def test_samples_without_a_seed_differ(engine: TransformersModel) -> None:
+    samples = run(engine, [request("Who?")] * 4, Sampling(20, temperature=1.0))
+    assert len({completion.text for completion in samples}) == 4
+
+
+def test_rows_that_end_leave_their_batch_and_the_others_go_on(
+    engine: TransformersModel, tiny_model: Path, tmp_path: Path
+) -> None:
+    stops = list(range(3, 20))
+    folder = altered(tiny_model, tmp_path, "generation_config.json", eos_token_id=stops)
+    stopping = TransformersModel(str(folder), dtype="float32", batch_size=8)
+    requests = [request(f"Case {n}", seed=n) for n in range(8)]
+    sampling = Sampling(20, temperature=1.0)
+    whole = run(engine, requests, sampling)
+    cut = run(stopping, requests, sampling)
+    assert {completion.finish_reason for completion in cut} == {"stop", "length"}
+    assert len({completion.completion_tokens for completion in cut}) > 3
+    for uncut, completion in zip(whole, cut, strict=True):
+        assert uncut.text.startswith(completion.text.rstrip("\ufffd"))
+        if completion.finish_reason == "length":
+            assert completion.text == uncut.text
+
+
+def altered(tiny_model: Path, folder: Path, name: str, **changes: Any) -> Path:
+    shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+    data = json.loads((folder / name).read_text("utf-8"))
+    (folder / name).write_text(json.dumps({**data, **changes}), "utf-8")
+    return folder
+
+
+def test_the_generation_configs_eos_stops(
+    engine: TransformersModel, reference: tuple[Any, Any], tiny_model: Path, tmp_path: Path
+) -> None:
+    _, tokenizer = reference
+    text = run(engine, [request("Who?")], Sampling(24))[0].text
+    third = tokenizer(text, add_special_tokens=False).input_ids[2]
+    stopping = altered(tiny_model, tmp_path, "generation_config.json", eos_token_id=[third])
+    completion = run(
+        TransformersModel(str(stopping), dtype="float32"), [request("Who?")], Sampling(24)
+    )[0]
+    assert completion.finish_reason == "stop"
+    assert completion.completion_tokens <= 3
+    assert text.startswith(completion.text)
+
+
+def test_the_end_of_turn_of_the_template_stops_even_where_no_configuration_names_it(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = altered(tiny_model, tmp_path, "tokenizer_config.json", eos_token=PAD)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    model.generation_config.eos_token_id = None
+    tokenizer = AutoTokenizer.from_pretrained(
+        folder, additional_special_tokens=["<|im_start|>", END_OF_TURN]
+    )
+    expected = {tokenizer.convert_tokens_to_ids(token) for token in (PAD, END_OF_TURN)}
+    assert set(_stop_tokens(model, tokenizer)) == expected
+
+
+def test_a_prompt_that_is_too_long_costs_itself_only(tiny_model: Path) -> None:
+    engine = TransformersModel(str(tiny_model), dtype="float32", max_model_len=64)
+    long, short = run(engine, [request("word " * 100), request("a")], Sampling(4))
+    assert long.finish_reason == "error"
+    assert long.error is not None
+    assert long.error.startswith(PROMPT_TOO_LONG)
+    assert short.finish_reason == "length"
+    assert short.error is None
+    with pytest.raises(ValueError, match=PROMPT_TOO_LONG):
+        engine.score_choices([request("word " * 100)], ["RAG"])
+
+
+def test_a_reply_ends_where_the_models_length_ends(tiny_model: Path) -> None:
+    engine = TransformersModel(str(tiny_model), dtype="float32", max_model_len=64)
+    completion = run(engine, [request("a")], Sampling(1000))[0]
+    assert completion.prompt_tokens + completion.completion_tokens == 64
+    assert completion.finish_reason == "length"
+
+
+def test_the_thinking_switch_goes_through_the_template(engine: TransformersModel) -> None:
+    off = run(engine, [request("a")], Sampling(1))[0]
+    on = run(engine, [request("a")], Sampling(1, thinking=True))[0]
+    assert on.prompt_tokens < off.prompt_tokens
+    assert engine.count_tokens(request("a").messages) == off.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "thinking", "expected"),
+    [
+        ("<think>why</think>\n\nLC", False, True, ("why", "LC")),
+        ("why</think>LC", True, True, ("why", "LC")),
+        ("why</think>LC", True, False, ("why", "LC")),
+        ("LC", False, True, (None, "LC")),
+        ("<think>why</think>LC", False, False, (None, "<think>why</think>LC")),
+        ("<think>why", False, True, (None, "<think>why")),
+        ("why", True, True, (None, "<think>why")),
+    ],
+)
+def test_thinking_text_apart(
+    text: str, opened: bool, thinking: bool, expected: tuple[str | None, str]
+) -> None:
+    assert _split(text, opened, thinking) == expected
+
+
+def test_where_the_template_opens_the_thinking_nothing_unclosed_passes_for_a_reply(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "opens"
+    shutil.copytree(tiny_model, folder)
+    opening = CHAT_TEMPLATE.replace(
+        "assistant\\n' }}\n{%- if enable", "assistant\\n<think>\\n' }}\n{%- if enable"
+    )
+    assert opening != CHAT_TEMPLATE
+    (folder / "chat_template.jinja").write_text(opening, "utf-8")
+    engine = TransformersModel(str(folder), dtype="float32")
+    completion = run(engine, [request("a")], Sampling(4, thinking=True))[0]
+    assert completion.reasoning is None
+    with pytest.raises(TraceError) as caught:
+        parse_trace(completion.text, "stop")
+    assert caught.value.reason is TraceReason.UNCLOSED_THINKING
+
+
+def test_a_model_without_a_chat_template_is_refused(tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "plain"
+    shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("chat_template.jinja"))
+    with pytest.raises(RecipeError, match="has no chat template"):
+        TransformersModel(str(folder))
+
+
+def test_weights_that_are_no_safetensors_are_not_read(tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pickled"
+    shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(RecipeError, match="can't be loaded"):
+        TransformersModel(str(folder))
+
+
+def test_code_that_a_model_brings_is_not_run(tiny_model: Path, tmp_path: Path) -> None:
+    folder = altered(
+        tiny_model,
+        tmp_path / "coded",
+        "config.json",
+        model_type="own",
+        auto_map={"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
+    )
+    witness = tmp_path / "ran"
+    (folder / "own.py").write_text(f"open({str(witness)!r}, 'w').close()\n", "utf-8")
+    with pytest.raises(RecipeError, match="can't be loaded"):
+        TransformersModel(str(folder))
+    assert not witness.exists()
+
+
+def test_bfloat16_is_loaded_as_such(tiny_model: Path) -> None:
+    engine = TransformersModel(str(tiny_model), dtype="bfloat16")
+    assert engine._model.dtype is torch.bfloat16
+    assert run(engine, [request("a")], Sampling(2))[0].completion_tokens == 2
+
+
+def test_importing_engines_and_routers_loads_no_heavy_library() -> None:
+    code = (
+        "import prerouter.engines.transformers, prerouter.engines.embedded,"
+        " prerouter.routers.learned, sys;"
+        " print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert shown.stdout.strip() == "[]"

@@ -1,0 +1,52 @@
+"""Rendered prompts, character for character. A change of one is a new PROMPT_VERSION.
+
+Written anew by `python -m tests.prompts.test_golden` from the repository's root.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.records import Message, MetadataSetting
+from prerouter.prompts.render import PROMPT_VERSION, render_student, render_teacher
+from prerouter.recipe.teach import TeacherPrompt
+
+from .cases import bare_case, full_case, hostile_case
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
+FULL, HEAD_ONLY = MetadataSetting.FULL, MetadataSetting.HEAD_ONLY
+
+PROMPTS: dict[str, tuple[Message, ...]] = {
+    "compact": render_student(full_case(), "compact", FULL),
+    "compact_head_only": render_student(full_case(), "compact", HEAD_ONLY),
+    "compact_bare": render_student(bare_case(), "compact", FULL),
+    "compact_hostile": render_student(hostile_case(), "compact", FULL),
+    "guided": render_teacher(full_case(), TeacherPrompt()),
+    "guided_hostile_head_only": render_teacher(hostile_case(), TeacherPrompt(metadata=HEAD_ONLY)),
+    "guided_ablated": render_teacher(
+        full_case(), TeacherPrompt(without=("step_2", "decision_rules", "reflection"))
+    ),
+    "direct": render_teacher(full_case(), TeacherPrompt(paradigm="direct")),
+    "unconstrained": render_teacher(full_case(), TeacherPrompt(paradigm="unconstrained")),
+}
+
+
+def as_text(messages: tuple[Message, ...]) -> str:
+    turns = [f"--- {message.role}\n{message.content}\n" for message in messages]
+    return f"--- prompt version {PROMPT_VERSION}\n" + "".join(turns)
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_prompt_is_as_recorded(name: str) -> None:
+    assert as_text(PROMPTS[name]) == (GOLDEN / f"{name}.txt").read_text("utf-8")
+
+
+def test_every_recorded_prompt_is_rendered() -> None:
+    assert {path.stem for path in GOLDEN.glob("*.txt")} == set(PROMPTS)
+
+
+if __name__ == "__main__":
+    for recorded, prompt in PROMPTS.items():
+        (GOLDEN / f"{recorded}.txt").write_text(as_text(prompt), "utf-8")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+from jinja2 import UndefinedError
+from markdown_it import MarkdownIt
+
+from prerouter.core.errors import CheckpointError
+from prerouter.publishing import cards
+from prerouter.publishing.cards import (
+    CardData,
+    CardMetric,
+    CardTraining,
+    RouterCard,
+    escape,
+    render_router_card,
+)
+from prerouter.publishing.checkpoint import RouterConfig
+
+TABLE = """| router | QA | LC rate |
+|---|---|---|
+| always_rag | 0.612 [0.580, 0.641] | 0.000 |
+| student | 0.688 [0.655, 0.719] | 0.273 |"""
+
+
+@pytest.fixture
+def card(config: RouterConfig) -> RouterCard:
+    return RouterCard(
+        title="Quickstart router",
+        license="apache-2.0",
+        language=("en",),
+        config=config,
+        teacher_is_stand_in=True,
+        training=CardTraining(
+            train_examples=141,
+            validation_examples=19,
+            refused_examples=2,
+            steps=54,
+            epochs=3.0,
+            tokens_seen=105_433,
+            final_loss=0.12345,
+            eval_loss=0.2,
+            trainable_parameters=4_884_480,
+            total_parameters=139_399_488,
+            learning_rate=3e-4,
+            max_length=512,
+            dtype="bfloat16",
+            lora_rank=16,
+        ),
+        data=CardData(
+            name="the shipped sample",
+            answer_models=("reader-8k", "reader-32k"),
+            metric="evidence_recall",
+            kept_traces=160,
+            all_traces=204,
+            test_split="test",
+            test_cases=82,
+            test_documents=31,
+            unlabelled_cases=0,
+        ),
+        metrics=(CardMetric(type="accuracy", name="route accuracy", value=0.7439),),
+        table=TABLE,
+        confidence=0.95,
+    )
+
+
+def test_the_card_reads_as_the_golden_one(card: RouterCard, repository: Path) -> None:
+    golden = repository / "tests" / "golden" / "router_card.md"
+    assert render_router_card(card) == golden.read_text(encoding="utf-8")
+
+
+def test_the_hub_reads_the_metadata(card: RouterCard) -> None:
+    data = ModelCard(render_router_card(card)).data
+    assert data.library_name == "transformers"
+    assert data.pipeline_tag == "text-generation"
+    assert data.license == "apache-2.0"
+    assert data.language == ["en"]
+    assert data.base_model == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert data.datasets is None
+    (result,) = data.eval_results
+    assert (result.metric_type, result.metric_value) == ("accuracy", 0.7439)
+    assert (result.dataset_name, result.dataset_split) == ("the shipped sample", "test")
+
+
+def test_the_stand_in_is_named_as_such(card: RouterCard) -> None:
+    assert "`guideline`, explicit rules" in render_router_card(card)
+    config = card.config.model_copy(update={"teacher": "Qwen/Qwen3-235B-A22B"})
+    update = {"config": config, "teacher_is_stand_in": False}
+    text = render_router_card(card.model_copy(update=update))
+    assert "stands in for" not in text
+    assert "Teacher: `Qwen/Qwen3-235B-A22B`, a language model" in text
+
+
+def test_a_collapsed_router_is_named(card: RouterCard) -> None:
+    assert "everything one way" not in render_router_card(card)
+    assert "everything one way" in render_router_card(card.model_copy(update={"collapsed": True}))
+
+
+def test_numbers_that_are_missing_are_left_out(card: RouterCard) -> None:
+    bare = {"final_loss": None, "eval_loss": None, "learning_rate": None, "lora_rank": None}
+    training = card.training.model_copy(update=bare)
+    text = render_router_card(card.model_copy(update={"training": training}))
+    for words in ("None", "validation loss", "last training loss", "LoRA", "learning rate"):
+        assert words not in text
+
+
+def test_text_of_strangers_is_shown_and_not_obeyed(card: RouterCard) -> None:
+    hostile = "x\n---\nlicense: mit\n# <script>alert(1)</script> | [a](http://evil.example) `b` *c*"
+    name = '"; rm -rf / #`\n```\n$(boom)'
+    config = card.config.model_copy(update={"base_model": hostile, "teacher": hostile})
+    data = card.data.model_copy(update={"name": hostile, "answer_models": (name,)})
+    text = render_router_card(
+        card.model_copy(update={"title": hostile[:200], "config": config, "data": data})
+    )
+    head, body = text.removeprefix("---\n").split("\n---\n", 1)
+    assert yaml.safe_load(head)["license"] == "apache-2.0"
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(body)
+    assert "<script" not in page
+    assert "evil.example" in page
+    assert 'href="http://evil' not in page
+    assert page.count("<h1>") == 1
+    assert page.count("<pre>") == 2
+    shell = next(line for line in body.splitlines() if "--answer-model" in line)
+    words = shlex.split(shell)
+    assert "$(boom)" in words[words.index("--answer-model") + 1]
+    compile(body.split("```python\n", 1)[1].split("```", 1)[0], "card", "exec")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Qwen3-1.7B", "Qwen3-1.7B"),
+        ("a_b|c", r"a\_b\|c"),
+        ("<b> & co", "&lt;b&gt; &amp; co"),
+        ("two\nlines\u2028and\x1b[31m", r"two lines and \[31m"),
+        ("see HTTP://x.y", "see HTTP&#58;//x.y"),
+        ("WWW.x.y, @all", "www&#46;x.y, &#64;all"),
+    ],
+)
+def test_escape(text: str, shown: str) -> None:
+    assert escape(text) == shown
+
+
+def test_a_name_that_the_template_misspells_is_an_error(
+    card: RouterCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / cards.TEMPLATE).write_text("---\n{{ head }}---\n{{ card.titel }}")
+    monkeypatch.setattr(cards, "_template_folders", lambda: [tmp_path])
+    with pytest.raises(UndefinedError, match="titel"):
+        render_router_card(card)
+
+
+def test_a_template_that_spoils_the_metadata_is_an_error(
+    card: RouterCard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / cards.TEMPLATE).write_text("---\n{{ head }}license: mit\n---\n")
+    monkeypatch.setattr(cards, "_template_folders", lambda: [tmp_path])
+    with pytest.raises(CheckpointError, match="license"):
+        render_router_card(card)

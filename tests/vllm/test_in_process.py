@@ -1,0 +1,151 @@
+"""The vllm engine on the real vLLM."""
+
+from __future__ import annotations
+
+import gc
+import math
+import multiprocessing
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from prerouter.core.errors import RecipeError
+from prerouter.core.protocols import GenerationRequest, Sampling
+from prerouter.core.records import Message
+from prerouter.engines.start import start_engine
+from prerouter.engines.transformers import TransformersModel
+from prerouter.engines.vllm import VllmModel
+from prerouter.recipe.engine import VllmEngine
+from tests.vllm.traces import COUNT, MAX_MODEL_LEN, MODEL, guided_requests, parse, short_traces
+
+CHOICES = ("RAG", "LC", " LC then RAG")
+
+
+def section(**changes: Any) -> VllmEngine:
+    fields: dict[str, Any] = {
+        "kind": "vllm",
+        "model": MODEL,
+        "dtype": "float32",
+        "max_model_len": MAX_MODEL_LEN,
+        "arguments": {"enforce_eager": True},
+    }
+    return VllmEngine(**{**fields, **changes})
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[VllmModel]:
+    engine = start_engine(section(dtype="bfloat16"))
+    assert isinstance(engine, VllmModel)
+    yield engine
+    # pytest holds on to what a fixture gave, so it is not freed by itself.
+    engine.llm.llm_engine.engine_core.shutdown()
+
+
+def request(text: str, seed: int | None = None) -> GenerationRequest:
+    return GenerationRequest((Message(role="user", content=text),), seed=seed)
+
+
+def test_every_guided_trace_parses(engine: VllmModel) -> None:
+    done = dict(engine.generate(guided_requests(), short_traces()))
+    traces = parse(done)
+    assert len(traces) == COUNT
+    # A seed of its own for each: they are not one text.
+    assert len({trace.rationale.model_dump_json() for trace in traces}) > COUNT / 2
+    assert all(done[index].prompt_tokens > 1000 for index in done)
+    assert all(done[index].completion_tokens > 50 for index in done)
+    # The guidelines are read once and shared, by blocks of tokens.
+    assert engine.cached_share is not None
+    assert engine.cached_share > 0.7
+
+
+def test_one_over_long_prompt_costs_that_request_only(engine: VllmModel) -> None:
+    asked = [request("Name a colour."), request("word " * 5000), request("Name a fish.")]
+    done = dict(engine.generate(asked, Sampling(max_tokens=4)))
+    assert (done[1].error or "").startswith("prompt too long: 50")
+    assert [done[index].finish_reason for index in (0, 2)] == ["length", "length"]
+    assert [done[index].completion_tokens for index in (0, 2)] == [4, 4]
+
+
+def test_a_refused_request_costs_that_request_only(engine: VllmModel) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "nonsense"}}}
+    ((_, done),) = engine.generate([request("a")], Sampling(max_tokens=4, schema=schema))
+    assert "refused by vLLM" in (done.error or "")
+    ((_, done),) = engine.generate([request("a")], Sampling(max_tokens=4))
+    assert done.error is None
+
+
+def test_leaving_early_frees_the_engine(engine: VllmModel) -> None:
+    stories = [request(f"Tell a long story, number {number}.", number) for number in range(20)]
+    # Sent last, refused before it runs: the stories are under way by then.
+    asked = [*stories, request("too long " * 5000)]
+    results = engine.generate(asked, Sampling(max_tokens=2000, temperature=1.0))
+    assert next(results)[0] == len(stories)
+    assert engine._engine.get_num_unfinished_requests() == len(stories)
+    results.close()
+    assert engine._engine.get_num_unfinished_requests() == 0
+    ((_, done),) = engine.generate([request("Name a colour.")], Sampling(max_tokens=2))
+    assert done.completion_tokens == 2
+
+
+def test_it_keeps_its_scheduler_full_and_no_fuller(
+    engine: VllmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_window", 3)
+    taken = []
+    asked = [request(f"Count to {number}.", number) for number in range(9)]
+    for index, _ in engine.generate(asked, Sampling(max_tokens=3)):
+        taken.append(index)
+        assert engine._engine.get_num_unfinished_requests() <= 3
+    assert sorted(taken) == list(range(9))
+
+
+def test_choices_score_as_transformers_scores_them_and_nothing_stays() -> None:
+    asked = [request("Say RAG or LC."), request("Which route is dear? One word.")]
+    exact = TransformersModel(MODEL, dtype="float32").score_choices(asked, CHOICES)
+    before = set(multiprocessing.active_children())
+    engine = VllmModel(section())
+    scores = engine.score_choices(asked, CHOICES)
+    for row, expected in zip(scores, exact, strict=True):
+        assert row == pytest.approx(expected, abs=5e-3)
+        assert all(math.exp(score) < 1 for score in row)
+    with pytest.raises(ValueError, match="no tokens"):
+        engine.score_choices(asked, ["RAG", ""])
+    started = set(multiprocessing.active_children()) - before
+    assert started
+    # The stage that trains finds the accelerator's memory free.
+    del engine
+    gc.collect()
+    deadline = time.monotonic() + 30
+    while any(process.is_alive() for process in started) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not [process for process in started if process.is_alive()]
+
+
+def test_tokens_are_counted_as_they_are_sent(engine: VllmModel) -> None:
+    asked = request("Name a colour.")
+    ((_, done),) = engine.generate([asked], Sampling(max_tokens=2))
+    assert engine.count_tokens(asked.messages) == done.prompt_tokens
+
+
+def test_what_can_not_be_exact_is_refused(engine: VllmModel) -> None:
+    with pytest.raises(RecipeError, match="biased low"):
+        next(engine.generate([request("a")], Sampling(max_tokens=2, entropy_tokens=2)))
+    with pytest.raises(RecipeError, match="reasoning_parser"):
+        next(engine.generate([request("a")], Sampling(max_tokens=2, schema={}, thinking=True)))
+    # Nothing of it is left behind.
+    assert engine._engine.get_num_unfinished_requests() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"data_parallel_size": 2}, r"one replica in process.*data-parallel-size N.*kind: openai"),
+        ({"arguments": {"no_such_argument": 1}}, r"engine: vLLM refuses it.*no_such_argument"),
+        ({"max_model_len": 10_000_000}, r"engine: vLLM refuses it"),
+    ],
+)
+def test_a_section_vllm_can_not_run(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(RecipeError, match=problem):
+        start_engine(section(**changes))
