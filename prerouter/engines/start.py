@@ -9,11 +9,10 @@ from prerouter.recipe.engine import EngineSection, TransformersEngine, VllmEngin
 def start_engine(section: EngineSection) -> Engine:
     """Load the model, or get ready to call the server. The only place that knows all kinds."""
     if isinstance(section, TransformersEngine):
-        from prerouter.engines.embedded import resolve_model
         from prerouter.engines.transformers import TransformersModel
 
         return TransformersModel(
-            resolve_model(section.model),
+            section.model,
             revision=section.revision,
             dtype=section.dtype,
             batch_size=section.batch_size,

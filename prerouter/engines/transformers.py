@@ -17,7 +17,7 @@ from prerouter.core.records import Message
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.quiet import without_bars
 from prerouter.engines.sampling import entropy_bits, next_tokens
-from prerouter.prompts.trace import TraceError, split_thinking
+from prerouter.engines.thinking import part_thinking
 from prerouter.recipe.engine import Dtype
 
 if TYPE_CHECKING:
@@ -321,10 +321,7 @@ def _split(text: str, opened: bool, thinking: bool) -> tuple[str | None, str]:
     refuses it."""
     if opened:
         text = _OPEN_THINKING + text
-    if opened or thinking:
-        with contextlib.suppress(TraceError):
-            return split_thinking(text)
-    return None, text
+    return part_thinking(text) if opened or thinking else (None, text)
 
 
 def _generator(seed: int | None) -> torch.Generator:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -29,7 +30,8 @@ class VllmModel:
     """An `Engine` over vLLM's own scheduler, which is kept full: no barrier between batches.
 
     What is done is given out at once, so a kill loses what is in flight and no more. One seed does
-    not give one text again: what else is in the batch changes the last bits of the numbers.
+    not give one text again: what else is in the batch changes the last bits of the numbers. One
+    iterator of `generate` at a time.
     """
 
     def __init__(self, section: VllmEngine) -> None:
@@ -107,13 +109,18 @@ class VllmModel:
         opened: dict[int, bool] = {}
         began: dict[int, float] = {}
 
-        def prompts() -> Iterator[tuple[int, list[int], SamplingParams]]:
+        def prompts() -> Iterator[tuple[int, list[int] | None, SamplingParams]]:
             for index in prefix_order(requests):
                 request = requests[index]
-                ids, opened[index] = self._encode(request.messages, sampling.thinking)
+                began[index] = time.perf_counter()
+                try:
+                    ids, opened[index] = self._encode(request.messages, sampling.thinking)
+                except TypeError:  # the tokenizer's word for half a character
+                    opened[index] = False
+                    yield index, None, _parameters(sampling, sampling.max_tokens, None)
+                    continue
                 if sampling.schema is not None and (sampling.thinking or opened[index]):
                     self._check_reasoning_parser()
-                began[index] = time.perf_counter()
                 room = min(sampling.max_tokens, max(1, self._max_len - len(ids)))
                 yield index, ids, _parameters(sampling, room, request.seed)
 
@@ -164,10 +171,11 @@ class VllmModel:
         return scores
 
     def _outputs(
-        self, prompts: Iterable[tuple[Key, list[int], SamplingParams]]
+        self, prompts: Iterable[tuple[Key, list[int] | None, SamplingParams]]
     ) -> Iterator[tuple[Key, RequestOutput | str]]:
         """Run prompts of token ids; each key with its output, or with the reason it has none."""
         from vllm.exceptions import VLLMClientError
+        from vllm.v1.engine.exceptions import EngineDeadError
 
         waiting = iter(prompts)
         running: dict[str, Key] = {}
@@ -175,6 +183,9 @@ class VllmModel:
             while True:
                 while len(running) < self._window and (prompt := next(waiting, None)):
                     key, ids, parameters = prompt
+                    if ids is None:
+                        yield key, "the prompt holds text that has no tokens"
+                        continue
                     size, most = len(ids), self._max_len
                     if size >= most:
                         yield key, f"{PROMPT_TOO_LONG}: {size} tokens, the model takes {most}"
@@ -192,7 +203,8 @@ class VllmModel:
                     if output.finished:
                         yield running.pop(output.request_id), output
         finally:
-            if running:
+            # A dead engine has nothing to be aborted, and its death is told already.
+            with contextlib.suppress(EngineDeadError):
                 self._engine.abort_request(list(running))
 
     def _step(self) -> list[RequestOutput]:

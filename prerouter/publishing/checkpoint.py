@@ -66,7 +66,7 @@ class Provenance(Record):
 class RouterConfig(Record):
     """`router.json`: all that a decision needs beside the model, and what proves the folder whole.
 
-    `files` maps every other file of the folder to its sha256; `write_router` fills it.
+    `files` maps every other file but the card to its sha256; `write_router` fills it.
     """
 
     format_version: Literal[1] = 1
@@ -136,8 +136,8 @@ def write_router(
             if not is_plain(name) or not name.endswith(".json") or (staged / name).exists():
                 raise CheckpointError(name, "can't be a file of its own", "a new name.json")
             _write_json(staged / name, data)
-        (staged / CARD_FILE).write_text(card, encoding="utf-8")
         hashes = {path.name: sha256_of(path) for path in sorted(staged.iterdir())}
+        (staged / CARD_FILE).write_text(card, encoding="utf-8")
         complete = config.model_copy(update={"files": hashes})
         _write_json(staged / ROUTER_FILE, complete.model_dump(mode="json"))
         read_router(staged)

@@ -15,8 +15,8 @@ ROUTER_FILE = "router.json"
 CARD_FILE = "README.md"
 
 ALLOWED_SUFFIXES = frozenset({".safetensors", ".json", ".jinja", ".txt", ".model", ".md"})
-# The Hub adds this file to every repository by itself.
-UNLISTED_FILES = frozenset({".gitattributes"})
+# The Hub adds the first to every repository; people mend the second there. Neither is loaded.
+UNLISTED_FILES = frozenset({".gitattributes", CARD_FILE})
 # Left by `git clone` and by the Hub's client; nothing is loaded from them.
 IGNORED_FOLDERS = frozenset({".git", ".cache"})
 REQUIRED_FILES = (

@@ -94,6 +94,12 @@ def test_a_hang_past_the_timeout(server: FaultServer, fault: str) -> None:
     assert 1.2 <= time.monotonic() - began < 4
 
 
+def test_a_prompt_that_can_not_be_sent(server: FaultServer) -> None:
+    done = ask(server, "one", "half a character: \ud800", "two")
+    assert [done[0].text, done[2].text] == ["answer to one", "answer to two"]
+    assert done[1].error == "the request holds text that can't be sent (after 1 attempt)"
+
+
 def test_nobody_listens() -> None:
     with running_server() as server:
         pass

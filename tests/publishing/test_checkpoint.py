@@ -21,8 +21,16 @@ def router(model_dir: Path, config: RouterConfig, tmp_path: Path) -> Path:
 def test_what_is_written_is_read_back(router: Path, config: RouterConfig) -> None:
     found = read_router(router)
     assert found.model_copy(update={"files": {}}) == config
-    assert set(found.files) == {path.name for path in router.iterdir()} - {"router.json"}
-    assert {"evaluation.json", "README.md", "model.safetensors"} <= set(found.files)
+    assert set(found.files) == {path.name for path in router.iterdir()} - {
+        "router.json",
+        "README.md",
+    }
+    assert {"evaluation.json", "model.safetensors"} <= set(found.files)
+
+
+def test_a_card_may_be_mended_by_hand(router: Path) -> None:
+    (router / "README.md").write_text("# mended on the Hub\n")
+    read_router(router)
 
 
 def test_files_that_no_router_needs_stay_behind(router: Path) -> None:

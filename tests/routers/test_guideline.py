@@ -125,7 +125,7 @@ def test_every_step_is_one_terse_clause() -> None:
         assert list(rationale.steps) == list(Step)
         assert rationale.reflection is not None
         for clause in [*rationale.steps.values(), rationale.reflection]:
-            assert 4 <= len(clause.split()) <= 14
+            assert 2 <= len(clause.split()) <= 10
             assert clause.endswith(".")
             assert clause == clause.strip()
             assert re.search(r"[{}\n]|None|Undefined", clause) is None
@@ -134,8 +134,8 @@ def test_every_step_is_one_terse_clause() -> None:
 def test_the_figures_of_the_case_stand_in_the_steps() -> None:
     rationale, route = judge(case(GATHER, tokens=8_000, window=32_000))
     assert "8000 tokens" in rationale.steps[Step.CHARACTERISATION]
-    assert "25% of the 32000" in rationale.steps[Step.WINDOW_FEASIBILITY]
-    assert "5 chunks hold 12%" in rationale.steps[Step.RETRIEVAL_FEASIBILITY]
+    assert "25% of the window" in rationale.steps[Step.WINDOW_FEASIBILITY]
+    assert "Chunks hold 12%" in rationale.steps[Step.RETRIEVAL_FEASIBILITY]
     assert route is Route.LC
     assert "RAG" in (rationale.reflection or "")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from prerouter.core.errors import RecipeError
+from prerouter.core.errors import RecipeError, StageError
 from prerouter.core.protocols import GenerationRequest, Sampling
 from prerouter.core.records import Message
 from prerouter.engines.start import start_engine
@@ -66,6 +66,13 @@ def test_one_over_long_prompt_costs_that_request_only(engine: VllmModel) -> None
     assert (done[1].error or "").startswith("prompt too long: 50")
     assert [done[index].finish_reason for index in (0, 2)] == ["length", "length"]
     assert [done[index].completion_tokens for index in (0, 2)] == [4, 4]
+
+
+def test_text_without_tokens_costs_that_request_only(engine: VllmModel) -> None:
+    asked = [request("half a character: \ud800"), request("Name a fish.")]
+    done = dict(engine.generate(asked, Sampling(max_tokens=4)))
+    assert done[0].error == "the prompt holds text that has no tokens"
+    assert done[1].completion_tokens == 4
 
 
 def test_a_refused_request_costs_that_request_only(engine: VllmModel) -> None:
@@ -136,6 +143,18 @@ def test_what_can_not_be_exact_is_refused(engine: VllmModel) -> None:
         next(engine.generate([request("a")], Sampling(max_tokens=2, schema={}, thinking=True)))
     # Nothing of it is left behind.
     assert engine._engine.get_num_unfinished_requests() == 0
+
+
+def test_a_dead_engine_is_said_to_be_dead(engine: VllmModel) -> None:
+    # The last test on this engine.
+    asked = [request(f"Tell a long story, number {number}.") for number in range(3)]
+    results = engine.generate([*asked, request("too long " * 5000)], Sampling(max_tokens=2000))
+    next(results)
+    for process in multiprocessing.active_children():
+        if process.name == "EngineCore":
+            process.kill()
+    with pytest.raises(StageError, match=r"vllm embedded:.*the engine died.*a rerun goes on"):
+        list(results)
 
 
 @pytest.mark.parametrize(
