@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +74,7 @@ class Counted:
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Iterator[tuple[int, Completion]]:
+    ) -> Generator[tuple[int, Completion], None, None]:
         for index, completion in self._engine.generate(requests, sampling):
             if completion.error:
                 raise RuntimeError(completion.error)

@@ -1,4 +1,4 @@
-"""Fixtures that several rooms share. Data that isn't part of the repository skips with a message."""
+"""Fixtures that several rooms share. Data that is not in the repository skips, with a message."""
 
 from __future__ import annotations
 

@@ -92,7 +92,5 @@ def test_a_file_has_one_subject(path: Path) -> None:
 )
 def test_light_imports_load_nothing_heavy(statement: str) -> None:
     code = f"{statement}; import sys; print(*sorted(m for m in sys.modules if '.' not in m))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not HEAVY & set(done.stdout.split())

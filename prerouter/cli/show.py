@@ -57,6 +57,9 @@ def print_table(run_folder: Path) -> None:
     from prerouter.runs.rows import read_rows
 
     console = Console()
+    if not console.is_terminal:
+        # A file or a pipe has no width of its own: the one that the table is made for.
+        console = Console(width=120)
     for part in terminal_table(list(read_rows(run_folder / "evaluate" / "rows.jsonl", RoutingRow))):
         console.print()
         console.print(part)

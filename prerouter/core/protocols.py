@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -38,7 +38,10 @@ FinishReason = Literal["stop", "length", "error"]
 
 @dataclass(frozen=True)
 class Completion:
-    """What came back for one request. `error` is set if and only if finish_reason is "error"."""
+    """What came back for one request. `error` is set if and only if finish_reason is "error".
+
+    `passing` False tells of an error that the same request would meet again (a prompt too long).
+    """
 
     text: str
     finish_reason: FinishReason
@@ -47,6 +50,7 @@ class Completion:
     reasoning: str | None = None
     entropies: tuple[float, ...] = ()
     error: str | None = None
+    passing: bool = True
     seconds: float = 0.0
 
 
@@ -72,7 +76,7 @@ class Engine(Protocol):
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Iterator[tuple[int, Completion]]:
+    ) -> Generator[tuple[int, Completion], None, None]:
         """Yield (index of the request, its completion) as they get done, each index once."""
         ...
 

@@ -7,7 +7,7 @@ import dataclasses
 import ipaddress
 import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -87,7 +87,7 @@ class OpenAIServer:
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Iterator[tuple[int, Completion]]:
+    ) -> Generator[tuple[int, Completion], None, None]:
         """Yield (index, completion) as they get done. `seconds` includes retries and their waits.
 
         Token counts are the server's own, 0 where it gives none. Raises RecipeError where
@@ -172,7 +172,8 @@ class OpenAIServer:
         except ServerError as fault:
             tries = "1 attempt" if number == 1 else f"{number} attempts"
             error = f"{fault.reason} (after {tries})"
-            return Completion("", "error", error=error, seconds=time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            return Completion("", "error", error=error, passing=fault.passing, seconds=seconds)
         self._prompt_tokens += reply.completion.prompt_tokens
         if reply.cached_tokens is not None:
             self._cached_tokens = (self._cached_tokens or 0) + reply.cached_tokens

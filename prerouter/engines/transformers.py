@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,7 @@ class TransformersModel:
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Iterator[tuple[int, Completion]]:
+    ) -> Generator[tuple[int, Completion], None, None]:
         """Yield (index, completion) batch by batch, the longest prompts first.
 
         `completion_tokens` and `entropies` count the end-of-turn token; `seconds` is the batch's
@@ -107,10 +107,7 @@ class TransformersModel:
             ids, opened = self._encode(request.messages, sampling.thinking)
             if self._max_len is not None and len(ids) >= self._max_len:
                 error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
-                yield (
-                    index,
-                    Completion("", "error", prompt_tokens=len(ids), error=error),
-                )
+                yield index, Completion("", "error", len(ids), error=error, passing=False)
                 continue
             rows.append(_Row(index, ids, opened, self._room(len(ids), sampling), request.seed))
         rows.sort(key=lambda row: -len(row.prompt))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prerouter.core.errors import MissingDependencyError, RecipeError, StageError
@@ -16,6 +18,7 @@ from prerouter.engines.embedded import resolve_model
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.thinking import part_thinking
 from prerouter.engines.transformers import PROMPT_TOO_LONG
+from prerouter.engines.vllm_death import raise_when_killed
 from prerouter.recipe.engine import VllmEngine
 
 if TYPE_CHECKING:
@@ -46,19 +49,23 @@ class VllmModel:
         # processes learn of a setting by the environment only.
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-        try:
-            import vllm
-            from vllm.platforms import current_platform
-        except ImportError as error:
-            raise MissingDependencyError(error.name or "vllm", "vllm") from None
+        # The first import of vLLM keeps an exception, and with it every frame that called it. In a
+        # thread of its own none of ours is among them, and the engine's memory can be freed.
+        with ThreadPoolExecutor(1) as executor:
+            executor.submit(_import_vllm).result()
+        import vllm
+        from vllm.platforms import current_platform
+
         arguments = dict(section.arguments)
         if current_platform.is_cpu():
             # The CPU's generator can't take up a seeded request in the middle: with prompts read
             # in parts, a seed ends the engine.
             arguments.setdefault("enable_chunked_prefill", False)
         self._has_reasoning_parser = bool(arguments.get("reasoning_parser"))
+        before = set(multiprocessing.active_children())
         self.llm = _start(section, arguments)
         self._engine = self.llm.llm_engine
+        raise_when_killed(self._engine, set(multiprocessing.active_children()) - before)
         self._tokenizer = self.llm.get_tokenizer()
         if getattr(self._tokenizer, "chat_template", None) is None:
             raise RecipeError(section.model, "has no chat template", "an instruction-tuned model")
@@ -94,7 +101,7 @@ class VllmModel:
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Iterator[tuple[int, Completion]]:
+    ) -> Generator[tuple[int, Completion], None, None]:
         """Yield (index, completion) as they get done. `seconds` counts from a request's admission.
 
         Raises RecipeError where entropies are asked for, or where a model that thinks would be
@@ -128,7 +135,7 @@ class VllmModel:
             seconds = time.perf_counter() - began.pop(index)
             opens = opened.pop(index)
             if isinstance(output, str):
-                yield index, Completion("", "error", error=output, seconds=seconds)
+                yield index, Completion("", "error", error=output, passing=False, seconds=seconds)
             else:
                 yield index, self._completion(output, opens or sampling.thinking, opens, seconds)
 
@@ -260,6 +267,13 @@ class VllmModel:
             reasoning=reasoning,
             seconds=seconds,
         )
+
+
+def _import_vllm() -> None:
+    try:
+        from vllm import LLM  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(error.name or "vllm", "vllm") from None
 
 
 def _start(section: VllmEngine, arguments: dict[str, Any]) -> LLM:

@@ -138,7 +138,9 @@ def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> Prer
     if kind == "missing":
         return RecipeError(where, "missing", next_step="add it")
     message = details["msg"].removeprefix("Value error, ")
-    shown = repr(details.get("input"))
+    # What was meant to be a name or an address may be a key that somebody pasted there.
+    secret = {"api_key_variable", "base_url"} & set(map(str, path))
+    shown = "a value that is not shown" if secret else repr(details.get("input"))
     if len(shown) > 80:
         shown = shown[:77] + "..."
     return RecipeError(where, f"got {shown}", message[:1].lower() + message[1:])

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 from prerouter.core.errors import CheckpointError, StageError
 from prerouter.core.records import Decision, Label, Record, Route, RoutingCase
 from prerouter.measures.features import FEATURE_VERSION, FEATURES, case_features
-from prerouter.routers.skops_file import audit
+from prerouter.routers.skops_file import audit, import_skops
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
@@ -95,10 +95,10 @@ class ClassicalRouter:
 
     def save(self, folder: Path) -> None:
         """Write model.skops, then model.json with its checksum; earlier ones are replaced."""
-        import skops.io
+        skops_io = import_skops()
 
         pipeline = self._fitted()
-        data = skops.io.dumps(pipeline)
+        data = skops_io.dumps(pipeline)
         about = ClassicalAbout(
             kind=self.kind,
             seed=self.seed,
@@ -116,7 +116,7 @@ class ClassicalRouter:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """A saved router, or a CheckpointError: altered, of other features or versions, unsafe."""
-        import skops.io
+        skops_io = import_skops()
 
         about = _read_about(folder / ABOUT_FILE)
         path = folder / MODEL_FILE
@@ -129,7 +129,7 @@ class ClassicalRouter:
             )
         trusted = audit(data, str(path))
         try:
-            pipeline = skops.io.loads(data, trusted=trusted)
+            pipeline = skops_io.loads(data, trusted=trusted)
             sound = _is_sound(pipeline, about)
         # A hostile file may fail in skops, zipfile, numpy or scikit-learn; all mean the same here.
         except Exception as error:  # noqa: BLE001

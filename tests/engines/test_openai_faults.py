@@ -13,11 +13,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from tenacity import RetryCallState
 
 from prerouter.core.protocols import Completion, Sampling
 from prerouter.core.records import Reject
 from prerouter.engines.openai import OpenAIServer
-from prerouter.engines.retries import retry_after_seconds
+from prerouter.engines.retries import ServerError, attempts, retry_after_seconds
+from prerouter.recipe.engine import OpenAIEngine
 from tests.engines.fault_server import FaultServer, requests, running_server, section
 
 SAMPLING = Sampling(max_tokens=50)
@@ -91,7 +93,7 @@ def test_a_hang_past_the_timeout(server: FaultServer, fault: str) -> None:
     assert done[1].error == "no reply within 0.4 seconds (after 3 attempts)"
     assert done[2].text == f"answer to {fault} 1"
     assert server.seen.attempts[f"{fault} all"] == 3
-    assert 1.2 <= time.monotonic() - began < 4
+    assert 1.2 <= time.monotonic() - began < 10
 
 
 def test_a_prompt_that_can_not_be_sent(server: FaultServer) -> None:
@@ -111,7 +113,7 @@ def test_nobody_listens() -> None:
 def test_retry_after_is_waited(server: FaultServer, fault: str, least: float) -> None:
     done = ask(server, fault, "fine")
     first, second = server.seen.times[fault]
-    assert least <= second - first < 3
+    assert least <= second - first < 10
     assert done[0].text == f"answer to {fault}"
 
 
@@ -119,21 +121,41 @@ def test_an_hour_is_not_waited(server: FaultServer) -> None:
     began = time.monotonic()
     (done,) = ask(server, "busy_hour all", max_wait_seconds=0.2)
     assert done.error == "HTTP 503: maintenance (after 3 attempts)"
-    assert 0.4 <= time.monotonic() - began < 2
+    assert 0.4 <= time.monotonic() - began < 10
 
 
-def test_waits_grow_and_differ(server: FaultServer) -> None:
-    prompts = [f"busy all {number}" for number in range(40)]
-    ask(server, *prompts, concurrency=40, max_attempts=3, backoff_seconds=0.2)
-    first, second = [], []
-    for prompt in prompts:
-        times = server.seen.times[prompt]
-        first.append(times[1] - times[0])
-        second.append(times[2] - times[1])
-    assert max(first) < 0.2 + 0.3
-    assert max(second) > 0.2
+def waits(attempt: int, retry_after: float | None = None, count: int = 200) -> list[float]:
+    retrying = attempts(
+        OpenAIEngine(
+            kind="openai",
+            model="m",
+            base_url="http://127.0.0.1/v1",
+            backoff_seconds=0.5,
+            max_wait_seconds=8,
+        )
+    )
+    state = RetryCallState(retrying, None, (), {})
+    state.attempt_number = attempt
+    fault = ServerError("busy", passing=True, retry_after=retry_after)
+    state.set_exception((ServerError, fault, None))
+    return [retrying.wait(state) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("attempt", "most"), [(1, 0.5), (2, 1.0), (3, 2.0), (10, 8.0)])
+def test_waits_double_up_to_a_cap_and_differ(attempt: int, most: float) -> None:
+    drawn = waits(attempt)
+    assert min(drawn) >= 0
+    assert max(drawn) <= most
     # Full jitter: a crowd that was refused together does not come back together.
-    assert max(first) - min(first) > 0.05
+    assert min(drawn) < most * 0.2
+    assert max(drawn) > most * 0.8
+
+
+def test_what_the_server_asks_for_is_waited_before_the_jitter() -> None:
+    drawn = waits(1, retry_after=3)
+    assert min(drawn) >= 3
+    assert max(drawn) <= 3.5
+    assert max(waits(1, retry_after=3600)) <= 8.5
 
 
 @pytest.mark.parametrize(
@@ -202,7 +224,7 @@ def test_ctrl_c_ends_within_seconds(server: FaultServer, tmp_path: Path) -> None
     assert process.stdout.readline() == "answer to a\n"
     began = time.monotonic()
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=10)
-    assert time.monotonic() - began < 4
+    _, errors = process.communicate(timeout=15)
+    assert time.monotonic() - began < 8
     assert "KeyboardInterrupt" in errors
     assert process.returncode != 0

@@ -101,3 +101,12 @@ def test_a_recipe_survives_a_round_trip_through_json() -> None:
     recipe = validate(Recipe, {**MINIMAL, **STUDENT}, "r.yaml")
     again = Recipe.model_validate(json.loads(recipe.model_dump_json()))
     assert again == recipe
+
+
+@pytest.mark.parametrize("field", ["api_key_variable", "base_url"])
+def test_a_key_pasted_into_the_recipe_is_not_shown(field: str) -> None:
+    engine = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+    engine[field] = "sk-sentinel"
+    lines = mistakes({**MINIMAL, "teach": {"engine": engine}})
+    assert any(field in line for line in lines)
+    assert "sentinel" not in str(lines)

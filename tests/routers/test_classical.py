@@ -4,6 +4,8 @@ import hashlib
 import io
 import json
 import random
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any, get_args
@@ -354,3 +356,21 @@ def find_state(node: Any) -> dict[str, Any]:
         elif isinstance(part, list):
             due.extend(part)
     raise AssertionError("no tree in this file")
+
+
+def test_saving_works_beside_a_lazy_library() -> None:
+    # In one run the student is trained before the baselines are saved.
+    code = (
+        "import sys, types\n"
+        "class Lazy(types.ModuleType):\n"
+        "    def __getattr__(self, name):\n"
+        "        if name.startswith('__'):\n"
+        "            raise AttributeError(name)\n"
+        "        raise NameError('a part that needs another library')\n"
+        "sys.modules['transformers'] = Lazy('transformers')\n"
+        "from prerouter.routers.skops_file import import_skops\n"
+        "assert import_skops().dumps({'a': 1})\n"
+        "assert type(sys.modules['transformers']) is Lazy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
