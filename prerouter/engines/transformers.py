@@ -1,6 +1,7 @@
 """transformers in process: the embedded default, on CPU or one GPU.
 
-Replies cannot be held to a schema here; whoever asked for one parses the reply and refuses it.
+Replies cannot be held to a schema here; whoever asked for one parses the reply and refuses it. One
+that does not open as a JSON object is ended after a few tokens: no more of it would make it one.
 """
 
 from __future__ import annotations
@@ -8,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from prerouter.core.errors import MissingDependencyError, RecipeError
 from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
 from prerouter.core.records import Message
+from prerouter.engines.batches import Prefix, Row
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.quiet import without_bars
 from prerouter.engines.sampling import entropy_bits, next_tokens
@@ -27,6 +28,7 @@ PROMPT_TOO_LONG = "prompt too long"
 """How the error of a request begins whose prompt leaves no room in the model's length."""
 
 _OPEN_THINKING = "<think>"
+_OPENING_TOKENS = 8
 
 
 class TransformersModel:
@@ -109,7 +111,7 @@ class TransformersModel:
                 error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
                 yield index, Completion("", "error", len(ids), error=error, passing=False)
                 continue
-            rows.append(_Row(index, ids, opened, self._room(len(ids), sampling), request.seed))
+            rows.append(Row(index, ids, opened, self._room(len(ids), sampling), request.seed))
         rows.sort(key=lambda row: -len(row.prompt))
         for start in range(0, len(rows), self._batch_size):
             batch = rows[start : start + self._batch_size]
@@ -163,7 +165,7 @@ class TransformersModel:
             return sampling.max_tokens
         return min(sampling.max_tokens, self._max_len - prompt_tokens)
 
-    def _generate_batch(self, rows: list[_Row], sampling: Sampling) -> None:
+    def _generate_batch(self, rows: list[Row], sampling: Sampling) -> None:
         import torch
 
         with torch.inference_mode():
@@ -171,7 +173,7 @@ class TransformersModel:
             with self._one_query_a_row():
                 self._continue(prefix, rows, sampling)
 
-    def _continue(self, prefix: _Prefix, running: list[_Row], sampling: Sampling) -> None:
+    def _continue(self, prefix: Prefix, running: list[Row], sampling: Sampling) -> None:
         import torch
 
         generators = [_generator(row.seed) for row in running] if sampling.temperature > 0 else []
@@ -185,6 +187,9 @@ class TransformersModel:
             for row, token, stop in zip(running, chosen.tolist(), stopped.tolist(), strict=True):
                 row.tokens.append(token)
                 row.stopped = stop
+            if sampling.schema and len(running[0].tokens) == _OPENING_TOKENS:
+                for row in running:
+                    row.hopeless = not row.opened and not self._opens_an_object(row)
             keep = [place for place, row in enumerate(running) if row.goes_on]
             if not keep:
                 return
@@ -195,6 +200,10 @@ class TransformersModel:
                 prefix.select(rest)
                 chosen = chosen[rest]
             logits = self._extend(prefix, chosen[:, None])[:, -1]
+
+    def _opens_an_object(self, row: Row) -> bool:
+        text = self._tokenizer.decode(row.tokens, skip_special_tokens=False).lstrip()
+        return not text or text.startswith(("{", "`", _OPEN_THINKING))
 
     @contextlib.contextmanager
     def _one_query_a_row(self) -> Iterator[None]:
@@ -228,7 +237,7 @@ class TransformersModel:
             rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
         return rows
 
-    def _prefill(self, prompts: list[list[int]]) -> _Prefix:
+    def _prefill(self, prompts: list[list[int]]) -> Prefix:
         """Read left-padded prompts; logits of the next token, shape (rows, vocabulary)."""
         import torch
 
@@ -247,9 +256,9 @@ class TransformersModel:
             use_cache=True,
             logits_to_keep=1,
         )
-        return _Prefix(output.past_key_values, mask, output.logits[:, -1])
+        return Prefix(output.past_key_values, mask, output.logits[:, -1])
 
-    def _extend(self, prefix: _Prefix, ids: torch.Tensor) -> torch.Tensor:
+    def _extend(self, prefix: Prefix, ids: torch.Tensor) -> torch.Tensor:
         """Read more tokens after `prefix`; their logits, shape (rows, tokens, vocabulary)."""
         import torch
 
@@ -266,51 +275,20 @@ class TransformersModel:
         logits: torch.Tensor = output.logits
         return logits
 
-    def _completion(self, row: _Row, sampling: Sampling, seconds: float) -> Completion:
+    def _completion(self, row: Row, sampling: Sampling, seconds: float) -> Completion:
         tokens = row.tokens[:-1] if row.stopped else row.tokens
         # Special tokens are kept: a forged turn inside a reply is to be seen, and refused.
         text = self._tokenizer.decode(tokens, skip_special_tokens=False)
         reasoning, text = _split(text, row.opened, sampling.thinking)
         return Completion(
             text,
-            "stop" if row.stopped else "length",
+            "stop" if row.stopped or row.hopeless else "length",
             prompt_tokens=len(row.prompt),
             completion_tokens=len(row.tokens),
             reasoning=reasoning,
             entropies=tuple(row.entropies),
             seconds=seconds,
         )
-
-
-@dataclass
-class _Row:
-    """One request under way."""
-
-    index: int
-    prompt: list[int]
-    opened: bool
-    room: int
-    seed: int | None
-    tokens: list[int] = field(default_factory=list)
-    entropies: list[float] = field(default_factory=list)
-    stopped: bool = False
-
-    @property
-    def goes_on(self) -> bool:
-        return not self.stopped and len(self.tokens) < self.room
-
-
-@dataclass
-class _Prefix:
-    """What a batch has read: its cache, its attention mask, the logits after its prompts."""
-
-    cache: Any
-    mask: torch.Tensor
-    logits: torch.Tensor
-
-    def select(self, rows: torch.Tensor) -> None:
-        self.cache.batch_select_indices(rows)
-        self.mask = self.mask[rows]
 
 
 def _split(text: str, opened: bool, thinking: bool) -> tuple[str | None, str]:

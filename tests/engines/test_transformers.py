@@ -274,6 +274,19 @@ def test_where_the_template_opens_the_thinking_nothing_unclosed_passes_for_a_rep
     assert caught.value.reason is TraceReason.UNCLOSED_THINKING
 
 
+def test_a_reply_that_can_not_become_an_object_is_not_written_to_its_end(
+    engine: TransformersModel,
+) -> None:
+    requests = [request("one"), request("another")]
+    free = dict(engine.generate(requests, Sampling(max_tokens=40)))
+    held = dict(engine.generate(requests, Sampling(max_tokens=40, schema={"type": "object"})))
+    assert {completion.completion_tokens for completion in free.values()} == {40}
+    for index, completion in held.items():
+        assert not free[index].text.lstrip().startswith(("{", "`"))
+        assert free[index].text.startswith(completion.text)
+        assert (completion.completion_tokens, completion.finish_reason) == (8, "stop")
+
+
 def test_a_model_without_a_chat_template_is_refused(tiny_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "plain"
     shutil.copytree(tiny_model, folder, ignore=shutil.ignore_patterns("chat_template.jinja"))

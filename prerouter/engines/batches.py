@@ -1,0 +1,41 @@
+"""What a batch holds while it is generated: its requests, and what the model has read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Row:
+    """One request under way."""
+
+    index: int
+    prompt: list[int]
+    opened: bool
+    room: int
+    seed: int | None
+    tokens: list[int] = field(default_factory=list)
+    entropies: list[float] = field(default_factory=list)
+    stopped: bool = False
+    hopeless: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        return not self.stopped and not self.hopeless and len(self.tokens) < self.room
+
+
+@dataclass
+class Prefix:
+    """What a batch has read: its cache, its attention mask, the logits after its prompts."""
+
+    cache: Any
+    mask: torch.Tensor
+    logits: torch.Tensor
+
+    def select(self, rows: torch.Tensor) -> None:
+        self.cache.batch_select_indices(rows)
+        self.mask = self.mask[rows]
