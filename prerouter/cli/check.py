@@ -72,8 +72,7 @@ def measure_lengths(
 
 
 def _read_cases(recipe: Recipe) -> tuple[list[RoutingCase], list[SplitAssignment]]:
-    from prerouter.stages.cases import load, source_paths
-    from prerouter.stages.split import split_questions, strata
+    from prerouter.stages.cases import divide, load, source_paths
 
     for source in source_paths(recipe.cases):
         if not source.exists():
@@ -83,10 +82,8 @@ def _read_cases(recipe: Recipe) -> tuple[list[RoutingCase], list[SplitAssignment
                 f"looked for {source.absolute()}",
                 "mend the path, or give it by --set cases.path=...",
             )
-    loaded = load(recipe, skip_bad=False)
-    same = {case.question_id: case.question_id for case in loaded.cases}
-    found = strata(loaded.cases, loaded.references)
-    return loaded.cases, split_questions(found, same, recipe.split, recipe.seed)
+    divided = divide(recipe, load(recipe, skip_bad=False))
+    return divided.cases, divided.assignments
 
 
 def _by_split(cases: Sequence[RoutingCase], side: dict[str, Split]) -> str:

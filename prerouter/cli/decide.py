@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from prerouter.cli.console import plain
-from prerouter.core.errors import InputError
+from prerouter.core.errors import CombinedError, InputError
 from prerouter.core.records import AnswerModel, Decision, DocumentProfile, RagConfig, RoutingCase
 
-HEAD_CHARACTERS = 600
+if TYPE_CHECKING:
+    from prerouter.routers.learned import LearnedRouter
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,28 @@ class Request:
     title: str | None
     document_type: str | None
     task_type: str | None
-    chunk_tokens: int
-    overlap_tokens: int
-    top_k: int
+    document_tokens: int | None
+    chunk_tokens: int | None
+    overlap_tokens: int | None
+    top_k: int | None
 
 
-def make_case(request: Request, body: str, tokens: int) -> RoutingCase:
-    """The routing case for `body`, which is `tokens` tokens long."""
+def make_case(request: Request, body: str, router: LearnedRouter) -> RoutingCase:
+    """The routing case for `body`, with what isn't given as the router was trained for it.
+
+    A length that isn't given is counted in the router's own tokens.
+    """
+    from prerouter.sources.text_files import head_of
+
+    given = {
+        "chunk_tokens": request.chunk_tokens,
+        "overlap_tokens": request.overlap_tokens,
+        "top_k": request.top_k,
+    }
+    rag = router.rag.model_dump() | {
+        key: value for key, value in given.items() if value is not None
+    }
+    tokens = request.document_tokens
     try:
         return RoutingCase(
             case_id="case",
@@ -42,24 +59,27 @@ def make_case(request: Request, body: str, tokens: int) -> RoutingCase:
             task_type=request.task_type,
             document=DocumentProfile(
                 document_id="document",
-                title=request.title or request.document.stem,
+                title=request.title,
                 type=request.document_type,
-                tokens=tokens,
-                head=body[:HEAD_CHARACTERS],
+                tokens=router.count_text_tokens(body) if tokens is None else tokens,
+                head=head_of(body, router.head_characters),
             ),
             answer_model=AnswerModel(
                 name=request.answer_model, context_window=request.context_window
             ),
-            rag=RagConfig(
-                chunk_tokens=request.chunk_tokens,
-                overlap_tokens=request.overlap_tokens,
-                top_k=request.top_k,
-            ),
+            rag=RagConfig.model_validate(rag),
         )
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"--{where}", first["msg"], next_step="see --help") from None
+        raise CombinedError(
+            [
+                InputError(
+                    f"--{'.'.join(map(str, found['loc'])) or 'chunk-tokens'}",
+                    found["msg"].removeprefix("Value error, "),
+                    next_step="see --help",
+                )
+                for found in error.errors()
+            ]
+        ) from None
 
 
 def decide_one(request: Request, *, as_json: bool) -> None:
@@ -70,7 +90,7 @@ def decide_one(request: Request, *, as_json: bool) -> None:
     from prerouter.routers.learned import LearnedRouter
 
     router = LearnedRouter.from_pretrained(request.router)
-    decision = router.decide(make_case(request, body, router.count_text_tokens(body)))[0]
+    decision = router.decide(make_case(request, body, router))[0]
     if as_json:
         plain(decision.model_dump_json(exclude_none=True, exclude={"case_id"}))
     else:

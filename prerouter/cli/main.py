@@ -130,9 +130,22 @@ def decide(
         Optional[str],  # noqa: UP045
         typer.Option(help="The task's type."),
     ] = None,
-    chunk_tokens: Annotated[int, typer.Option(help="Tokens of a chunk.", min=1)] = 600,
-    overlap_tokens: Annotated[int, typer.Option(help="Tokens that chunks share.", min=0)] = 100,
-    top_k: Annotated[int, typer.Option(help="Chunks retrieved.", min=1)] = 5,
+    document_tokens: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Its length in tokens; counted where it isn't given.", min=0),
+    ] = None,
+    chunk_tokens: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Tokens of a chunk; as trained for by default.", min=1),
+    ] = None,
+    overlap_tokens: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Tokens that chunks share; as trained for by default.", min=0),
+    ] = None,
+    top_k: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Chunks retrieved; as trained for by default.", min=1),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
     """Route one question over one document, and say why."""
@@ -148,6 +161,7 @@ def decide(
             title=title,
             document_type=document_type,
             task_type=task_type,
+            document_tokens=document_tokens,
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
             top_k=top_k,
@@ -168,13 +182,20 @@ def main() -> None:
         for line in error.lines:
             plain(f"error: {line}", error=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; finished rows are kept, run again to go on\n")
-        sys.exit(130)
     except BrokenPipeError:
         # The reader of our output (head, less) has gone; nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        from prerouter.cli.console import plain
+
+        if _debug:
+            raise
+        plain(f"error: {error.filename or 'system'}: {error.strerror}", error=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; finished rows are kept, run again to go on\n")
+        sys.exit(130)
 
 
 if __name__ == "__main__":

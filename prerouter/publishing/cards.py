@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import shlex
 from pathlib import Path
@@ -170,7 +171,7 @@ def _code(value: object) -> Markup:
 
 def _python(value: object) -> Markup:
     """A Python literal that can't close the code block it stands in."""
-    return Markup(ascii(_one_line(str(value))).replace("`", "\\x60"))  # noqa: S704
+    return Markup(json.dumps(_one_line(str(value))).replace("`", "\\x60"))  # noqa: S704
 
 
 def _shell(value: object) -> Markup:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from prerouter.core.errors import CheckpointError
-from prerouter.core.records import ROUTES, Identifier, MetadataSetting, Record, Route
+from prerouter.core.records import ROUTES, Identifier, MetadataSetting, RagConfig, Record, Route
 from prerouter.publishing.folder import (
     ALLOWED_SUFFIXES,
     CARD_FILE,
@@ -77,6 +77,10 @@ class RouterConfig(Record):
     without: Annotated[
         tuple[PromptPart, ...], Field(description="parts that the student's replies lack")
     ] = ()
+    head_characters: Annotated[
+        int, Field(ge=0, le=100_000, description="of a document's head, as trained on")
+    ] = 600
+    rag: Annotated[RagConfig, Field(description="what retrieval it was trained for")] = RagConfig()
     thinking: bool
     max_tokens: Annotated[int, Field(gt=0, le=1_000_000, description="tokens of a decision")]
     routes: tuple[Route, ...] = ROUTES

@@ -121,11 +121,11 @@ def validate(model: type[SectionT], data: Any, place: str) -> SectionT:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        errors = [_describe(model, details, place) for details in error.errors()]
+        errors = [each for details in error.errors() for each in _describe(model, details, place)]
         raise CombinedError(errors) from None
 
 
-def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> PrerouterError:
+def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> list[PrerouterError]:
     # Discriminated unions put the tag into the location, which is no key of the file.
     path = [part for part in details["loc"] if not _is_union_tag(part)]
     where = f"{place}: {'.'.join(str(part) for part in path) or 'recipe'}"
@@ -134,16 +134,20 @@ def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> Prer
         known = _known_keys(model, details["loc"][:-1])
         near = difflib.get_close_matches(str(path[-1]), known, n=1)
         hint = f"did you mean {near[0]}?" if near else "remove it"
-        return RecipeError(where, "unknown key", f"known here: {', '.join(sorted(known))}", hint)
+        accepted = f"known here: {', '.join(sorted(known))}"
+        return [RecipeError(where, "unknown key", accepted, hint)]
     if kind == "missing":
-        return RecipeError(where, "missing", next_step="add it")
+        return [RecipeError(where, "missing", next_step="add it")]
     message = details["msg"].removeprefix("Value error, ")
+    if isinstance(details.get("input"), dict):
+        # A section whose parts don't go together: each mistake names its key already.
+        return [RecipeError(where, part) for part in message.split("; ")]
     # What was meant to be a name or an address may be a key that somebody pasted there.
     secret = {"api_key_variable", "base_url"} & set(map(str, path))
     shown = "a value that is not shown" if secret else repr(details.get("input"))
     if len(shown) > 80:
         shown = shown[:77] + "..."
-    return RecipeError(where, f"got {shown}", message[:1].lower() + message[1:])
+    return [RecipeError(where, f"got {shown}", message[:1].lower() + message[1:])]
 
 
 def _is_union_tag(part: int | str) -> bool:

@@ -11,6 +11,12 @@ from prerouter.core.records import AnswerModel
 from prerouter.recipe.base import Section
 
 
+def _check_models_differ(models: tuple[AnswerModel, ...]) -> None:
+    kinds = [(model.name, model.thinking) for model in models]
+    if len(set(kinds)) != len(kinds):
+        raise ValueError("two answer_models share name and thinking: their cases would clash")
+
+
 class SampleSource(Section):
     """The sample that ships: made documents with planted facts (`data/sample`)."""
 
@@ -25,9 +31,7 @@ class SampleSource(Section):
 
     @model_validator(mode="after")
     def _models_differ(self) -> Self:
-        kinds = [(model.name, model.thinking) for model in self.answer_models]
-        if len(set(kinds)) != len(kinds):
-            raise ValueError("two answer_models share name and thinking: their cases would clash")
+        _check_models_differ(self.answer_models)
         return self
 
 
@@ -119,6 +123,11 @@ class TableSource(Section):
     scale: Scale = Scale()
     judge: str = "given"
     head_characters: Annotated[int, Field(ge=0)] = 600
+
+    @model_validator(mode="after")
+    def _models_differ(self) -> Self:
+        _check_models_differ(self.answer_models)
+        return self
 
 
 def _source_kind(value: object) -> str | None:

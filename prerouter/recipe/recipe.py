@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from prerouter.core.records import RagConfig
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
-from prerouter.recipe.cases import CasesSection, SplitSection
+from prerouter.recipe.cases import CasesSection, SplitSection, TableSource
 from prerouter.recipe.route import EvaluateSection, PublishSection, RouteSection
 from prerouter.recipe.scores import AnswerSection, LabelSection, ScoreSection
 from prerouter.recipe.teach import FilterSection, TeachSection
@@ -56,6 +56,10 @@ class Recipe(Section):
             mistakes.append(f"evaluate.split {self.evaluate.split} is not in route.splits")
         if self.publish and not self.train:
             mistakes.append("publish needs `train`")
+        if self.publish and self.route and "student" not in self.route.routers:
+            mistakes.append("publish needs `student` among route.routers")
+        if self.teach and self.train and self.teach.prompt.paradigm != "guided":
+            mistakes.append("train learns six-step traces: teach.prompt.paradigm has to be guided")
         if self.publish and not self.evaluate:
             mistakes.append("publish needs `evaluate`: the card shows the measured table")
         if mistakes:
@@ -65,6 +69,13 @@ class Recipe(Section):
     @property
     def run_dir(self) -> Path:
         return self.runs_dir / self.name
+
+    @property
+    def document_root(self) -> Path:
+        """The folder that document paths are relative to."""
+        if isinstance(self.cases, TableSource):
+            return self.cases.documents or self.cases.path.parent
+        return self.cases.path
 
     @property
     def answers_file(self) -> str:

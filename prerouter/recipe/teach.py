@@ -59,6 +59,8 @@ class TeachSection(Section):
             raise ValueError("teacher `engine` needs an `engine`; `guideline` needs none")
         if self.teacher == "guideline" and self.engine is not None:
             raise ValueError("teacher `guideline` writes by rules and takes no `engine`")
+        if self.teacher == "guideline" and self.prompt != TeacherPrompt():
+            raise ValueError("teacher `guideline` reads no prompt: leave `prompt` out")
         return self
 
 

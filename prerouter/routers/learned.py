@@ -12,6 +12,7 @@ from prerouter.core.records import (
     DecisionFailure,
     Message,
     MetadataSetting,
+    RagConfig,
     Route,
     RoutingCase,
 )
@@ -30,7 +31,8 @@ class LearnedRouter:
 
     It generates greedily. A reply that is no whole trace is a decision with a failure and the raw
     text, never a guess; `fallback` is what its maker advises to do then, and is not applied here.
-    `without` names the parts that the traces lacked which it was trained on.
+    `without` names the parts that the traces lacked which it was trained on; `head_characters` and
+    `rag` are the document heads and the retrieval that it was trained for.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class LearnedRouter:
         *,
         without: Sequence[PromptPart] = (),
         fallback: Route = Route.RAG,
+        head_characters: int = 600,
+        rag: RagConfig | None = None,
         chunk_size: int = 64,
     ) -> None:
         self._name = name
@@ -56,6 +60,8 @@ class LearnedRouter:
         )
         self._chunk_size = chunk_size
         self.fallback = fallback
+        self.head_characters = head_characters
+        self.rag = rag or RagConfig()
 
     @classmethod
     def from_pretrained(
@@ -91,6 +97,8 @@ class LearnedRouter:
             config.max_tokens,
             without=config.without,
             fallback=config.fallback,
+            head_characters=config.head_characters,
+            rag=config.rag,
         )
 
     @property

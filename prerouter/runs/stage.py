@@ -6,6 +6,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +35,7 @@ from prerouter.runs.rows import (
 )
 
 STARTED = "started.json"
+LOCK = ".lock"
 ROWS = "rows.jsonl"
 REJECTS = "rejects.jsonl"
 
@@ -137,6 +139,30 @@ def execute(
     Raises StageError where a parent isn't finished or was altered; whatever the stage had appended
     before an error stays, and the next call goes on from there.
     """
+    with _alone(recipe.run_dir):
+        return _execute(stage, recipe, progress, force=force, skip_bad=skip_bad)
+
+
+@contextmanager
+def _alone(run_dir: Path) -> Iterator[None]:
+    """Two processes that append to one folder would write every row twice."""
+    from filelock import FileLock, Timeout
+
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        with FileLock(run_dir / LOCK, timeout=0):
+            yield
+    except Timeout:
+        raise StageError(
+            str(run_dir),
+            "another process works in this run",
+            next_step="wait for it, or give this run another name",
+        ) from None
+
+
+def _execute(
+    stage: Stage, recipe: Recipe, progress: Progress, *, force: bool, skip_bad: bool
+) -> Outcome:
     folder = recipe.run_dir / stage.name
     fingerprint = _fingerprint(stage, recipe, skip_bad)
     why = "--force" if force else ""
@@ -147,7 +173,7 @@ def execute(
         if not changes:
             return Outcome(stage.name, "passed over", finished)
         why = "; ".join(changes)
-    elif not force and (folder / STARTED).exists():
+    elif not force and folder.exists():
         why = "goes on where it was stopped"
         changes = _changes_since_start(folder, fingerprint)
         if changes:
@@ -214,6 +240,9 @@ def _plain(section: object) -> object:
 
 
 def _changes_since_start(folder: Path, fingerprint: Fingerprint) -> list[str]:
+    if not (folder / STARTED).exists():
+        # Rows without it may be of any recipe: clearing a folder was itself cut short.
+        return ["what lies there doesn't say what it was begun for"]
     try:
         started = Fingerprint.model_validate_json((folder / STARTED).read_bytes())
     except ValidationError:

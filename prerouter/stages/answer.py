@@ -16,20 +16,12 @@ from prerouter.core.records import (
     Reference,
     RoutingCase,
 )
-from prerouter.recipe.cases import CasesSection, TableSource
 from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
 
 
 def answer_key(answer: Answer) -> str:
     return f"{answer.case_id}|{answer.route.value}"
-
-
-def document_root(section: CasesSection) -> Path:
-    """The folder that document paths are relative to."""
-    if isinstance(section, TableSource):
-        return section.documents or section.path.parent
-    return section.path
 
 
 def read_document(root: Path, file: DocumentFile) -> str:
@@ -59,7 +51,7 @@ def _run(run: StageRun) -> None:
     cases = list(run.read("cases/rows.jsonl", RoutingCase))
     references = {r.question_id: r for r in run.read("cases/references.jsonl", Reference)}
     files = {f.document_id: f for f in run.read("cases/documents.jsonl", DocumentFile)}
-    root = document_root(run.recipe.cases)
+    root = run.recipe.document_root
     by_document: dict[str, list[RoutingCase]] = defaultdict(list)
     for case in cases:
         by_document[case.document.document_id].append(case)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from prerouter.core.errors import InputError
-from prerouter.recipe.cases import CasesSection, LaraSource, SampleSource
+from prerouter.core.records import DocumentFile, RoutingCase, SplitAssignment
+from prerouter.recipe.cases import CasesSection, LaraSource, SampleSource, TableSource
 from prerouter.recipe.recipe import Recipe
-from prerouter.runs.rows import file_sha256
+from prerouter.runs.rows import file_sha256, read_rows
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.sources.lara import load_lara
 from prerouter.sources.loaded import Loaded
-from prerouter.sources.near_duplicates import find_components
+from prerouter.sources.near_duplicates import Components, find_components
 from prerouter.sources.sample import load_sample
 from prerouter.sources.table import load_table
-from prerouter.stages.split import split_counts, split_questions, straddling, strata
+from prerouter.stages.split import Stratum, split_counts, split_questions, straddling, strata
 
 
 def load(recipe: Recipe, skip_bad: bool) -> Loaded:
@@ -34,8 +36,38 @@ def source_paths(section: CasesSection) -> list[Path]:
     paths = [section.path]
     if not isinstance(section, SampleSource | LaraSource):
         paths += [section.scores.path] if section.scores else []
-        paths += [section.documents] if section.documents else []
     return paths
+
+
+@dataclass(frozen=True)
+class Division:
+    """A source divided: cases with their group, documents' components, and the splits."""
+
+    cases: list[RoutingCase]
+    components: Components
+    strata: dict[str, Stratum]
+    memberships: dict[str, dict[str, str]]
+    assignments: list[SplitAssignment]
+
+
+def divide(recipe: Recipe, loaded: Loaded) -> Division:
+    """Group near-duplicate documents and split the questions, as the recipe asks."""
+    profiles = {case.document.document_id: case.document for case in loaded.cases}
+    components = find_components(
+        list(profiles.values()), loaded.bodies, recipe.split.shared_run_words
+    )
+    document_of = {case.question_id: case.document.document_id for case in loaded.cases}
+    component_of = {q: components.component_of[d] for q, d in document_of.items()}
+    memberships = {"document": document_of, "component": component_of}
+    # A case's group is what bootstraps resample: a document even where the split is by question.
+    group_of = memberships.get(recipe.split.group_by, document_of)
+    cases = [
+        case.model_copy(update={"group_id": group_of[case.question_id]}) for case in loaded.cases
+    ]
+    found = strata(cases, loaded.references)
+    split_by = memberships.get(recipe.split.group_by, {q: q for q in document_of})
+    assignments = split_questions(found, split_by, recipe.split, recipe.seed)
+    return Division(cases, components, found, memberships, assignments)
 
 
 def _run(run: StageRun) -> None:
@@ -50,22 +82,8 @@ def _run(run: StageRun) -> None:
             "see rejects.jsonl where --skip-bad was given",
         )
     run.progress.start("cases: comparing documents", None)
-    profiles = {case.document.document_id: case.document for case in loaded.cases}
-    components = find_components(
-        list(profiles.values()), loaded.bodies, recipe.split.shared_run_words
-    )
-    document_of = {case.question_id: case.document.document_id for case in loaded.cases}
-    component_of = {q: components.component_of[d] for q, d in document_of.items()}
-    groups = {"document": document_of, "component": component_of}
-    # A case's group is what bootstraps resample: a document even where the split is by question.
-    group_of = groups.get(recipe.split.group_by, document_of)
-    cases = [
-        case.model_copy(update={"group_id": group_of[case.question_id]}) for case in loaded.cases
-    ]
-    question_strata = strata(cases, loaded.references)
-    split_by = groups.get(recipe.split.group_by, {q: q for q in document_of})
-    assignments = split_questions(question_strata, split_by, recipe.split, recipe.seed)
-
+    divided = divide(recipe, loaded)
+    cases, assignments = divided.cases, divided.assignments
     run.write("references.jsonl", loaded.references)
     run.write("documents.jsonl", loaded.documents)
     run.write("answers.jsonl", loaded.answers)
@@ -77,11 +95,12 @@ def _run(run: StageRun) -> None:
     run.report["source"] = dict(sorted(loaded.counts.items()))
     run.report["refused"] = len(loaded.rejects)
     run.report["cases_by_split"] = dict(Counter(str(side[case.question_id]) for case in cases))
-    run.report["questions_by_split_and_stratum"] = split_counts(assignments, question_strata)
+    run.report["questions_by_split_and_stratum"] = split_counts(assignments, divided.strata)
     run.report["straddling"] = {
-        name: straddling(assignments, membership) for name, membership in groups.items()
+        name: straddling(assignments, membership)
+        for name, membership in divided.memberships.items()
     }
-    run.report["near_duplicates"] = components.report
+    run.report["near_duplicates"] = divided.components.report
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
@@ -98,6 +117,19 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
             )
         hashes[str(path)] = file_sha256(path) if path.is_file() else _folder_sha256(path)
     return hashes
+
+
+def _changed_documents(recipe: Recipe) -> list[str]:
+    """Documents that are not the ones the finished cases were made of. Those of the sample and of
+    LaRA lie in the source's own folder, whose hash is an input."""
+    if not isinstance(recipe.cases, TableSource):
+        return []
+    changed = []
+    for file in read_rows(recipe.run_dir / "cases" / "documents.jsonl", DocumentFile):
+        path = recipe.document_root / file.path
+        if not path.is_file() or file_sha256(path) != file.sha256:
+            changed.append(f"{path} changed")
+    return changed
 
 
 def _folder_sha256(folder: Path) -> str:
@@ -117,5 +149,6 @@ STAGE = Stage(
     parents=lambda recipe: (),
     run=_run,
     inputs=_inputs,
+    lost=_changed_documents,
     packages=("pyarrow",),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import Decision, Label, PairedScore, RoutingCase, SplitAssignment
 from prerouter.measures.routing import routing_table
 from prerouter.reporting.tables import render_markdown, table_json
@@ -23,6 +24,12 @@ def _run(run: StageRun) -> None:
         for case in run.read("cases/rows.jsonl", RoutingCase)
         if side[case.question_id] is section.split
     ]
+    if not cases:
+        raise StageError(
+            "evaluate",
+            f"the {section.split} split holds no case",
+            next_step="bring more questions, or group the split by question",
+        )
     wanted = {case.case_id for case in cases}
     decisions: dict[str, list[Decision]] = defaultdict(list)
     for decision in run.read("route/rows.jsonl", Decision):
@@ -59,5 +66,10 @@ STAGE = Stage(
         recipe.scores_file,
     ),
     run=_run,
+    lost=lambda recipe: [
+        f"{path} is gone"
+        for name in (TABLE_JSON, TABLE_MARKDOWN)
+        if not (path := recipe.run_dir / "evaluate" / name).exists()
+    ],
     packages=("numpy",),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from prerouter.core.errors import StageError
+from prerouter.core.errors import InputError, StageError
 from prerouter.core.records import (
     Label,
     Reference,
@@ -19,8 +19,10 @@ from prerouter.core.records import (
     RoutingCase,
     Split,
     SplitAssignment,
+    Step,
     Trace,
 )
+from prerouter.prompts.trace import trace_steps
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.teach import FilterSection
 from prerouter.runs.rows import file_sha256, read_lines, read_rows
@@ -36,7 +38,25 @@ class FilterReason(StrEnum):
     TEST_CASE = "test_case"
     SAME_TRACE = "same_trace"
     ENOUGH_FOR_CASE = "enough_for_case"
+    SAME_KEY = "same_key"
+    WRONG_FORM = "wrong_form"
     BALANCED_OUT = "balanced_out"
+
+
+# Which steps a trace has, and whether it has a reflection.
+TraceForm = tuple[frozenset[Step], bool]
+
+
+def _form(trace: Trace) -> TraceForm:
+    return frozenset(trace.rationale.steps), trace.rationale.reflection is not None
+
+
+def student_form(recipe: Recipe) -> TraceForm | None:
+    """The form of the traces that the recipe's student is trained on; None where it trains none."""
+    if recipe.train is None:
+        return None
+    without = recipe.teach.prompt.without if recipe.teach else ()
+    return frozenset(trace_steps(without)), "reflection" not in without
 
 
 class Sieve:
@@ -45,12 +65,18 @@ class Sieve:
 
     `labels` and `sides` go by case id; a case whose side is test is refused here too, whatever the
     teacher was given. Of a case at most `per_case` traces with different texts are kept, the
-    first ones.
+    first ones. `form`, where given, is the only one that the student can learn.
     """
 
     def __init__(
-        self, labels: Mapping[str, Route], sides: Mapping[str, Split], per_case: int
+        self,
+        labels: Mapping[str, Route],
+        sides: Mapping[str, Split],
+        per_case: int,
+        form: TraceForm | None = None,
     ) -> None:
+        self._form = form
+        self._seen: set[str] = set()
         self._labels = labels
         self._sides = sides
         self._per_case = per_case
@@ -59,6 +85,12 @@ class Sieve:
     def reason(self, trace: Trace) -> FilterReason | None:
         """Why `trace`, which comes after those asked about before, is refused; None to keep it."""
         case_id = trace.case_id
+        key = trace_key(trace)
+        if key in self._seen:
+            return FilterReason.SAME_KEY
+        self._seen.add(key)
+        if self._form is not None and _form(trace) != self._form:
+            return FilterReason.WRONG_FORM
         side = self._sides.get(case_id)
         if side is None:
             return FilterReason.UNKNOWN_CASE
@@ -145,12 +177,13 @@ def _run(run: StageRun) -> None:
         )
     labels = {label.case_id: label.route for label in run.read("label/rows.jsonl", Label)}
     left_out = _balanced_out(run, section, labels, sides)
-    yields, sieve = Yield(), Sieve(labels, sides, section.per_case)
+    yields, sieve = Yield(), Sieve(labels, sides, section.per_case, student_form(run.recipe))
     by_split: dict[str, Counter[str]] = {split: Counter() for split in (*Split,)}
     run.progress.start("filter", None)
     rejects = run.reject_log(flush_every=1000)
     with run.log(Trace, trace_key, flush_every=1000) as log:
-        for trace, line in read_lines(_traces_file(run, section), Trace):
+        lines = read_lines(_traces_file(run, section), Trace)
+        for number, (trace, line) in enumerate(lines, start=1):
             run.progress.advance()
             key, reason = trace_key(trace), sieve.reason(trace)
             if reason is None and key in left_out:
@@ -172,15 +205,17 @@ def _run(run: StageRun) -> None:
                 log.append_encoded(key, line)
                 by_split[sides[trace.case_id]][trace.decision.value] += 1
             else:
+                # A line stands for itself where its key stands twice.
+                name = f"{key}#{number}" if reason is FilterReason.SAME_KEY else key
                 rejects.append(
-                    Reject(stage="filter", key=key, reason=reason.value, detail=_detail(trace))
+                    Reject(stage="filter", key=name, reason=reason.value, detail=_detail(trace))
                 )
     run.report["yield"] = yields.report()
     run.report["kept"] = {
         split.value: dict(sorted(by_split[split].items()))
         for split in (Split.TRAIN, Split.VALIDATION)
     }
-    _check_classes(run, section, by_split[Split.TRAIN])
+    _check_classes(run, section, by_split[Split.TRAIN], run.report["yield"])
 
 
 def _detail(trace: Trace) -> str:
@@ -199,7 +234,7 @@ def _balanced_out(
 ) -> set[str]:
     if section.balance == "none":
         return set()
-    sieve = Sieve(labels, sides, section.per_case)
+    sieve = Sieve(labels, sides, section.per_case, student_form(run.recipe))
     kept = {
         trace_key(trace): trace.decision
         for trace in read_rows(_traces_file(run, section), Trace)
@@ -208,7 +243,9 @@ def _balanced_out(
     return balance(kept, run.recipe.seed)
 
 
-def _check_classes(run: StageRun, section: FilterSection, kept: Counter[str]) -> None:
+def _check_classes(
+    run: StageRun, section: FilterSection, kept: Counter[str], yields: Mapping[str, object]
+) -> None:
     """A student that sees one route only learns to say its name."""
     present = [route for route in Route if kept[route.value]]
     if len(present) == len(Route):
@@ -222,13 +259,17 @@ def _check_classes(run: StageRun, section: FilterSection, kept: Counter[str]) ->
         "filter",
         f"the kept training traces decide {found} only ({kept.total()} traces)",
         "both routes, or filter.one_class: warn where one is meant",
-        "look at the yield by label in rejects.jsonl, at the labels and at the teacher",
+        f"yield by label: {yields.get('label', {})}; look at the labels and at the teacher",
     )
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
     path = recipe.filter.traces if recipe.filter else None
-    return {str(path): file_sha256(path)} if path and path.exists() else {}
+    if path is None:
+        return {}
+    if not path.is_file():
+        raise InputError(str(path), "no such file", "traces as JSONL", "mend filter.traces")
+    return {str(path): file_sha256(path)}
 
 
 STAGE = Stage(

@@ -39,6 +39,8 @@ def router_config(recipe: Recipe, teacher: str, parents: dict[str, str]) -> Rout
         prompt_version=PROMPT_VERSION,
         prompt_hash=prompt_hash(train.prompt),
         without=recipe.teach.prompt.without if recipe.teach else (),
+        head_characters=recipe.cases.head_characters,
+        rag=recipe.rag,
         thinking=train.thinking,
         max_tokens=recipe.route.max_tokens if recipe.route else train.max_length,
         fallback=publish.fallback,
@@ -180,7 +182,8 @@ def _run(run: StageRun) -> None:
 
 STAGE = Stage(
     name="publish",
-    sections=lambda recipe: {"publish": recipe.publish, "folder": str(recipe.published_dir)},
+    # The card tells of the whole recipe, but not of where its run lies.
+    sections=lambda recipe: {"recipe": recipe.model_dump(mode="json", exclude={"runs_dir"})},
     parents=lambda recipe: ("cases/rows.jsonl", "train/rows.jsonl", "evaluate/rows.jsonl"),
     run=_run,
     lost=lambda recipe: lost_model_files(

@@ -61,6 +61,27 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
             ["teach.engine={kind: vllm, model: m, arguments: {trust_remote_code: true}}"],
             "trust_remote_code is never set",
         ),
+        (["teach={teacher: guideline, prompt: {without: [reflection]}}"], "reads no prompt"),
+        (
+            [
+                "teach={engine: {kind: vllm, model: m}, prompt: {paradigm: direct}}",
+                "filter={}",
+                "train.model=m",
+            ],
+            "paradigm has to be guided",
+        ),
+        (
+            [
+                "teach.teacher=guideline",
+                "filter={}",
+                "train.model=m",
+                "route.routers=[always_rag]",
+                "evaluate={}",
+                "publish={}",
+            ],
+            "publish needs `student`",
+        ),
+        (["cases.answer_models=[{name: m}, {name: m}]"], "their cases would clash"),
         (["seed=-1"], "greater than or equal to 0"),
         (["name=../escape"], "match pattern"),
     ],

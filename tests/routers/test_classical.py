@@ -12,7 +12,6 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-import skops.io
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -28,7 +27,7 @@ from prerouter.core.records import (
     RoutingCase,
 )
 from prerouter.routers.classical import ABOUT_FILE, MODEL_FILE, ClassicalKind, ClassicalRouter
-from prerouter.routers.skops_file import ALLOWED_TYPES, TRUSTED
+from prerouter.routers.skops_file import ALLOWED_TYPES, TRUSTED, import_skops
 
 KINDS: tuple[ClassicalKind, ...] = get_args(ClassicalKind)
 Pairs = list[tuple[RoutingCase, Label]]
@@ -273,7 +272,7 @@ class Foreign:
     ],
 )
 def test_a_foreign_type_is_refused(saved: Path, thing: object, named: str) -> None:
-    replace_model(saved, skops.io.dumps(thing))
+    replace_model(saved, import_skops().dumps(thing))
     message = refusal(saved)
     assert "asks to load" in message
     assert named in message
@@ -284,7 +283,7 @@ def test_what_is_trusted_is_fixed() -> None:
     assert not any("Function" in name or "operator" in name for name in ALLOWED_TYPES)
 
 
-@pytest.mark.parametrize("data", [b"", b"PK", b"\x80\x04N.", skops.io.dumps({"a": 1})])
+@pytest.mark.parametrize("data", [b"", b"PK", b"\x80\x04N.", import_skops().dumps({"a": 1})])
 def test_what_is_no_model_is_refused(saved: Path, data: bytes) -> None:
     replace_model(saved, data)
     refusal(saved)

@@ -179,3 +179,38 @@ def test_a_transient_reject_is_tried_again_and_a_lasting_one_is_not(tmp_path: Pa
     outcome = execute(stage, recipe(tmp_path), SilentProgress())
     assert tried == ["lasting", "transient", "transient"]
     assert outcome.manifest.rejects == {"refused": 2}
+
+
+def test_rows_that_do_not_say_what_they_were_begun_for_are_not_adopted(tmp_path: Path) -> None:
+    # A kill while a folder is cleared can leave the rows of another recipe behind.
+    execute(Counting().stage(), recipe(tmp_path), SilentProgress())
+    for name in ("manifest.json", "started.json"):
+        (tmp_path / "run" / "label" / name).unlink()
+    work, notes = Counting(), Notes()
+    execute(work.stage(), recipe(tmp_path, min_margin=0.5), notes)
+    assert work.made == 5
+    assert "begins anew" in notes.notes[-1]
+
+
+def test_two_processes_do_not_work_in_one_run(tmp_path: Path) -> None:
+    def run(run: StageRun) -> None:
+        with pytest.raises(StageError, match="another process works in this run"):
+            execute(Counting().stage(), recipe(tmp_path), SilentProgress())
+
+    execute(Stage("teach", lambda recipe: {}, lambda recipe: (), run), recipe(tmp_path), Notes())
+    assert execute(Counting().stage(), recipe(tmp_path), SilentProgress()).action == "done"
+
+
+def test_what_a_stage_left_beside_its_rows_is_missed(tmp_path: Path) -> None:
+    lost: list[str] = []
+    stage = Stage(
+        "label",
+        lambda recipe: {},
+        lambda recipe: (),
+        Counting().run,
+        lost=lambda recipe: lost,
+    )
+    execute(stage, recipe(tmp_path), SilentProgress())
+    lost.append("model.safetensors is gone")
+    outcome = execute(stage, recipe(tmp_path), SilentProgress())
+    assert outcome.why == "model.safetensors is gone"

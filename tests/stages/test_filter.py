@@ -26,7 +26,7 @@ def reasons(traces: list[Trace], per_case: int = 1) -> list[FilterReason | None]
 
 
 def test_kept_are_the_traces_that_end_in_the_ideal_route() -> None:
-    traces = [trace("a", Route.RAG), trace("b", Route.RAG), trace("b", Route.LC)]
+    traces = [trace("a", Route.RAG), trace("b", Route.RAG), trace("b", Route.LC, 1)]
     assert reasons(traces) == [None, FilterReason.DISAGREES, None]
 
 
@@ -63,3 +63,14 @@ def test_balance_leaves_out_a_seeded_choice_of_the_larger_route() -> None:
     assert rest == {Route.RAG: 10, Route.LC: 10}
     assert left_out == balance(dict(reversed(kept.items())), seed=3)
     assert left_out != balance(kept, seed=4)
+
+
+def test_a_trace_whose_key_stands_twice_is_counted() -> None:
+    traces = [trace("a", Route.RAG, 0, "one"), trace("a", Route.RAG, 0, "two")]
+    assert reasons(traces, per_case=2) == [None, FilterReason.SAME_KEY]
+
+
+def test_a_trace_that_the_student_can_not_learn_is_refused() -> None:
+    form = (frozenset({Step.DISTRIBUTION, Step.EFFICIENCY}), False)
+    sieve = Sieve(LABELS, SIDES, per_case=1, form=form)
+    assert sieve.reason(trace("a", Route.RAG)) is FilterReason.WRONG_FORM
