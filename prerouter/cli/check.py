@@ -110,6 +110,8 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
             )
     if recipe.train:
         section = recipe.train
+        if section.model.startswith(("/", ".", "~")) and not Path(section.model).is_dir():
+            raise InputError(section.model, "no such folder", next_step="mend train.model")
         way = f"LoRA r={section.lora.r}" if section.lora else "full fine-tuning"
         lines.append(f"train: {section.model}, {way}, {section.prompt} prompt, {section.dtype}")
         if section.sft:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Literal
@@ -63,6 +64,31 @@ def sft_fields() -> dict[str, str]:
     return fields
 
 
+# A float takes a whole number too; a truth value is no number.
+_TAKEN: dict[str, tuple[type, ...]] = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "dict": (dict,),
+    "list": (list,),
+    "None": (type(None),),
+}
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    """Whether YAML's `value` can be what the annotation says. Enums are given by their text."""
+    names = re.findall(r"[A-Za-z_.]+", _shown(annotation))
+    taken = {kind for name in names for kind in _TAKEN.get(name, (str,))}
+    if isinstance(value, bool):
+        return bool in taken
+    return isinstance(value, tuple(taken))
+
+
+def _shown(annotation: str) -> str:
+    return re.sub(r"<(?:class|enum) '([^']+)'>", r"\1", annotation)
+
+
 class LoraSection(Section):
     """Low-rank adapters by peft; merged in float32 when the router is exported."""
 
@@ -93,13 +119,15 @@ class TrainSection(Section):
     @classmethod
     def _known_and_ours_to_pass(cls, value: dict[str, Any]) -> dict[str, Any]:
         mistakes = []
-        for name in value:
+        for name, setting in value.items():
             if name in OWNED_SFT_FIELDS:
                 mistakes.append(f"{name} is not set here: use {OWNED_SFT_FIELDS[name]}")
             elif name not in sft_fields():
                 near = difflib.get_close_matches(name, sft_fields(), n=1)
                 hint = f" (did you mean {near[0]}?)" if near else ""
                 mistakes.append(f"{name} is no field of SFTConfig{hint}")
+            elif not _fits(setting, sft_fields()[name]):
+                mistakes.append(f"{name} takes {_shown(sft_fields()[name])}, got {setting!r:.40}")
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return value

@@ -9,6 +9,9 @@ from typing import cast
 from prerouter.core.records import ROUTES, Label, PairedScore, Reject, Route, RoutingCase
 from prerouter.runs.stage import Stage, StageRun
 
+# Two means of the same grades can differ in their last binary digits: that is a tie.
+_ROUNDING = 1e-9
+
 
 def label_scores(scores: Iterable[PairedScore], min_margin: float) -> Iterator[Label | Reject]:
     """One Label for each complete pair; a Reject for a pair with a missing arm.
@@ -35,7 +38,7 @@ def _label(case_id: str, utilities: list[float], min_margin: float) -> Label:
     """`utilities` in the order of ROUTES, cheapest first."""
     best = 0
     for dearer in range(1, len(utilities)):
-        if utilities[dearer] > utilities[best] + min_margin:
+        if utilities[dearer] - utilities[best] > min_margin + _ROUNDING:
             best = dearer
     return Label(case_id=case_id, route=ROUTES[best], margin=utilities[-1] - utilities[0])
 

@@ -107,6 +107,35 @@ def test_sft_fields_are_refused_by_name(name: str, message: str) -> None:
     assert any(message in line for line in lines), lines
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "accepted"),
+    [
+        ("learning_rate", 2e-5, True),
+        ("learning_rate", 1, True),
+        ("learning_rate", "fast", False),
+        ("learning_rate", True, False),
+        ("max_steps", "many", False),
+        ("max_steps", 2.5, False),
+        ("gradient_checkpointing", "yes", False),
+        ("gradient_checkpointing", False, True),
+        ("lr_scheduler_type", "cosine", True),
+        ("optim", "adamw_torch", True),
+        ("save_strategy", "no", True),
+        ("report_to", ["tensorboard"], True),
+        ("report_to", "none", True),
+        ("deepspeed", {"zero": 2}, True),
+    ],
+)
+def test_sft_values_are_of_the_kind_that_the_field_takes(
+    name: str, value: object, accepted: bool
+) -> None:
+    data = {**MINIMAL, **STUDENT, "train": {"model": "m", "sft": {name: value}}}
+    if accepted:
+        validate(Recipe, data, "r.yaml")
+    else:
+        assert any(f"{name} takes" in line for line in mistakes(data))
+
+
 def test_the_list_of_sft_fields_is_that_of_the_installed_trl() -> None:
     from trl import SFTConfig
 

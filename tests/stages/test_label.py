@@ -39,6 +39,19 @@ def test_a_minimum_margin_has_to_be_passed(lc: float, route: str) -> None:
     assert label.route == route
 
 
+@pytest.mark.parametrize(("rag", "lc"), [(0.7, 0.8), (0.1, 0.2), (0.2, 0.3)])
+def test_rounding_passes_no_margin(rag: float, lc: float) -> None:
+    label = only(pair(rag, lc), min_margin=0.1)
+    assert isinstance(label, Label)
+    assert label.route == "RAG"
+
+
+def test_rounding_breaks_no_tie() -> None:
+    label = only(pair(0.3, 0.1 + 0.2))
+    assert isinstance(label, Label)
+    assert label.route == "RAG"
+
+
 @pytest.mark.parametrize(
     ("rag", "lc", "detail"),
     [
