@@ -115,6 +115,7 @@ def test_sft_fields_are_refused_by_name(name: str, message: str) -> None:
         ("learning_rate", "fast", False),
         ("learning_rate", True, False),
         ("max_steps", "many", False),
+        ("num_train_epochs", "many", False),
         ("max_steps", 2.5, False),
         ("gradient_checkpointing", "yes", False),
         ("gradient_checkpointing", False, True),

@@ -202,7 +202,6 @@ def test_a_weight_that_is_no_number_is_an_error_though_no_loss_showed_it(
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"sft": {"num_train_epochs": "many"}}, RecipeError, "train"),
         ({"sft": {"lr_scheduler_type": "cosinus"}}, RecipeError, "SFTConfig refuses it"),
         ({"sft": {"padding_free": True}}, RecipeError, "the trainer refuses it"),
         ({"lora": {"target_modules": ["no_such"]}}, RecipeError, "no_such"),
