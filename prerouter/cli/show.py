@@ -10,23 +10,12 @@ from prerouter.cli.console import plain
 from prerouter.core.errors import InputError
 from prerouter.runs.manifest import read_manifest
 
-ORDER = (
-    "cases",
-    "answer",
-    "score",
-    "label",
-    "teach",
-    "filter",
-    "train",
-    "route",
-    "evaluate",
-    "publish",
-)
-
 
 def show_run(folder: Path) -> None:
     """Print the manifests of a run in the order of its stages."""
-    stages = [name for name in ORDER if (folder / name).is_dir()]
+    from prerouter.stages.pipeline import VERBS
+
+    stages = [name for name in VERBS if (folder / name).is_dir()]
     if not stages:
         raise InputError(
             str(folder), "is no run's folder", "a folder with cases/, label/, ...", "see runs/"
