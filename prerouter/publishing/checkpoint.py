@@ -6,7 +6,6 @@ A folder comes from a stranger as often as from oneself. Nothing in it is loaded
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -36,6 +35,7 @@ from prerouter.publishing.folder import (
     ROUTER_FILE as ROUTER_FILE,
 )
 from prerouter.recipe.teach import PromptPart
+from prerouter.runs.rows import file_sha256
 
 FORMAT_VERSION = 1
 
@@ -140,7 +140,7 @@ def write_router(
             if not is_plain(name) or not name.endswith(".json") or (staged / name).exists():
                 raise CheckpointError(name, "can't be a file of its own", "a new name.json")
             _write_json(staged / name, data)
-        hashes = {path.name: sha256_of(path) for path in sorted(staged.iterdir())}
+        hashes = {path.name: file_sha256(path) for path in sorted(staged.iterdir())}
         (staged / CARD_FILE).write_text(card, encoding="utf-8")
         complete = config.model_copy(update={"files": hashes})
         _write_json(staged / ROUTER_FILE, complete.model_dump(mode="json"))
@@ -183,7 +183,7 @@ def read_router(folder: Path, verify: bool = True) -> RouterConfig:
     check_chat_template(folder, present)
     if verify:
         for name, expected in sorted(config.files.items()):
-            found = sha256_of(folder / name)
+            found = file_sha256(folder / name)
             if found != expected:
                 raise CheckpointError(
                     f"{folder}/{name}",
@@ -192,12 +192,6 @@ def read_router(folder: Path, verify: bool = True) -> RouterConfig:
                     "fetch the folder again",
                 )
     return config
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal digest of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read_config(path: Path) -> RouterConfig:

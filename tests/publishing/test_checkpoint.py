@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from prerouter.core.errors import CheckpointError
-from prerouter.publishing.checkpoint import RouterConfig, read_router, sha256_of, write_router
+from prerouter.publishing.checkpoint import RouterConfig, read_router, write_router
+from prerouter.runs.rows import file_sha256
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def _list(folder: Path, name: str) -> None:
     """Make router.json agree with a changed file: hashes alone must not be what protects."""
     path = folder / "router.json"
     data = json.loads(path.read_text())
-    data["files"][name] = sha256_of(folder / name)
+    data["files"][name] = file_sha256(folder / name)
     path.write_text(json.dumps(data))
 
 
