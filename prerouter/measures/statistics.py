@@ -6,7 +6,7 @@ of weights and all resamples are one matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -54,23 +54,38 @@ class Measured(Record):
         return self
 
 
-def resampled_sums(sums: Floats, resamples: int, seed: int) -> Floats:
-    """Sums over `resamples` draws of all groups with replacement.
+def group_sums(groups: npt.NDArray[np.generic], values: Floats) -> Floats:
+    """What each group that occurs adds: `groups` (n,), `values` (n, k), returns (groups, k)."""
+    names, member = np.unique(groups, return_inverse=True)
+    sums = np.zeros((len(names), values.shape[1]))
+    np.add.at(sums, member, values)
+    return sums
 
-    `sums` is (groups, ...): what each group adds. Returns (resamples, ...). All columns of one
-    draw come from the same groups, so routers laid side by side are compared on the same cases.
-    """
-    groups = sums.shape[0]
-    flat = sums.reshape(groups, -1)
-    totals = np.empty((resamples, flat.shape[1]))
+
+def resampled_weights(groups: int, resamples: int, seed: int) -> Iterator[Floats]:
+    """How often each group is drawn, in blocks of shape (rows, groups), `resamples` rows in all."""
     rng = np.random.default_rng(seed)
     step = max(1, _CHUNK_CELLS // max(groups, 1))
     for start in range(0, resamples, step):
         rows = min(step, resamples - start)
         drawn = rng.integers(0, groups, size=(rows, groups))
         drawn += np.arange(rows)[:, None] * groups
-        weights = np.bincount(drawn.ravel(), minlength=rows * groups).reshape(rows, groups)
-        totals[start : start + rows] = weights.astype(np.float64) @ flat
+        counts = np.bincount(drawn.ravel(), minlength=rows * groups)
+        yield counts.reshape(rows, groups).astype(np.float64)
+
+
+def resampled_sums(sums: Floats, resamples: int, seed: int) -> Floats:
+    """Sums over `resamples` draws of all groups with replacement.
+
+    `sums` is (groups, ...): what each group adds. Returns (resamples, ...). All columns of one
+    draw come from the same groups, so routers laid side by side are compared on the same cases.
+    """
+    flat = sums.reshape(sums.shape[0], -1)
+    totals = np.empty((resamples, flat.shape[1]))
+    start = 0
+    for weights in resampled_weights(sums.shape[0], resamples, seed):
+        totals[start : start + len(weights)] = weights @ flat
+        start += len(weights)
     return totals.reshape(resamples, *sums.shape[1:])
 
 
@@ -115,3 +130,14 @@ def cluster_bootstrap(
     return percentile_interval(
         statistic(resampled_sums(sums, resamples, seed)), confidence, sums.shape[0]
     )
+
+
+def with_interval(value: float, found: Interval | NoInterval) -> Measured:
+    """A value with what was found around it; resamples that were left out are told in the note."""
+    if isinstance(found, NoInterval):
+        return Measured(value=value, note=found.reason)
+    note = (
+        f"the interval leaves out {found.left_out} of {found.resamples} resamples that give no "
+        "value of this measure"
+    )
+    return Measured(value=value, interval=found, note=note if found.left_out else None)

@@ -11,8 +11,11 @@ from prerouter.measures.statistics import (
     Measured,
     NoInterval,
     cluster_bootstrap,
+    group_sums,
     percentile_interval,
     resampled_sums,
+    resampled_weights,
+    with_interval,
 )
 
 
@@ -22,10 +25,7 @@ def mean(sums: Floats) -> Floats:
 
 
 def as_sums(values: Floats, groups: Floats) -> Floats:
-    names, member = np.unique(groups, return_inverse=True)
-    sums = np.zeros((len(names), 2))
-    np.add.at(sums, member, np.column_stack((np.ones(len(values)), values)))
-    return sums
+    return group_sums(groups, np.column_stack((np.ones(len(values)), values)))
 
 
 def interval(sums: Floats, resamples: int = 2000, seed: int = 0) -> Interval:
@@ -102,3 +102,24 @@ def test_no_interval_without_a_reason() -> None:
     assert "2 of 3" in mostly.reason
     with pytest.raises(ValidationError, match="says why"):
         Measured(value=None)
+
+
+def test_group_sums_are_by_group_in_their_order() -> None:
+    values = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    assert group_sums(np.array(["b", "a", "b"]), values).tolist() == [[2.0, 20.0], [4.0, 40.0]]
+
+
+def test_the_weights_are_those_of_the_resampled_sums() -> None:
+    sums = np.random.default_rng(1).random((7, 3))
+    weights = np.concatenate(list(resampled_weights(7, 50, seed=2)))
+    assert weights.shape == (50, 7)
+    assert (weights.sum(axis=1) == 7).all()
+    assert weights @ sums == pytest.approx(resampled_sums(sums, 50, seed=2))
+
+
+def test_a_value_keeps_the_reason_why_it_has_no_interval_or_a_partial_one() -> None:
+    whole = Interval(low=0, high=1, confidence=0.95, n_groups=3, resamples=10)
+    partial = whole.model_copy(update={"left_out": 4})
+    assert with_interval(0.5, whole) == Measured(value=0.5, interval=whole)
+    assert "leaves out 4 of 10 resamples" in (with_interval(0.5, partial).note or "")
+    assert with_interval(0.5, NoInterval("none")) == Measured(value=0.5, note="none")
