@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -17,6 +17,9 @@ from pydantic import Field
 from prerouter.core.errors import CheckpointError
 from prerouter.core.records import Count, Record
 from prerouter.publishing.checkpoint import RouterConfig
+
+if TYPE_CHECKING:
+    from huggingface_hub import RepoCard
 
 TEMPLATE = "router.md.jinja"
 TAGS = ("prerouter", "routing", "retrieval-augmented-generation", "long-context", "trl", "sft")
@@ -94,6 +97,28 @@ def render_router_card(card: RouterCard) -> str:
 
     Raises CheckpointError where the Hub's reader finds other metadata than was written.
     """
+    from huggingface_hub import ModelCard
+
+    return render_card(
+        TEMPLATE,
+        card_metadata(card),
+        ModelCard,
+        card=card,
+        config=card.config,
+        data=card.data,
+        training=card.training,
+        percent=f"{100 * card.confidence:g}",
+        table=Markup(card.table.strip()),  # noqa: S704 -- Markup means: done, not to be escaped
+    )
+
+
+def render_card(
+    template: str, metadata: dict[str, Any], reader: type[RepoCard], **context: object
+) -> str:
+    """`template` with the YAML head `metadata` and every text of the context escaped.
+
+    Raises CheckpointError where `reader`, the Hub's own, finds other metadata than was written.
+    """
     environment = Environment(  # noqa: S701 -- finalize escapes for Markdown and HTML at once
         loader=FileSystemLoader(_template_folders()),
         undefined=StrictUndefined,
@@ -103,18 +128,12 @@ def render_router_card(card: RouterCard) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {"code": _code, "python": _python, "shell": _shell, "done": Markup}
-    metadata = card_metadata(card)
     head = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=100)
-    text = environment.get_template(TEMPLATE).render(
-        card=card,
-        config=card.config,
-        data=card.data,
-        training=card.training,
-        percent=f"{100 * card.confidence:g}",
-        head=Markup(head),  # noqa: S704 -- Markup means here: done, do not escape once more
-        table=Markup(card.table.strip()),  # noqa: S704
+    text = environment.get_template(template).render(
+        head=Markup(head),  # noqa: S704
+        **context,
     )
-    _check_head(text, metadata)
+    _check_head(text, metadata, reader)
     return text
 
 
@@ -122,7 +141,7 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
     """The metadata block, with the measured figures as the Hub's model-index."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    data_name = _one_line(card.data.name)
+    data_name = one_line(card.data.name)
     results = [
         EvalResult(
             task_type="text-generation",
@@ -131,7 +150,7 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
             dataset_name=data_name,
             dataset_split=card.data.test_split,
             metric_type=metric.type,
-            metric_name=_one_line(metric.name),
+            metric_name=one_line(metric.name),
             metric_value=round(metric.value, 4),
         )
         for metric in card.metrics
@@ -145,7 +164,7 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
         base_model=base if _HUB_NAME.fullmatch(base) else None,
         datasets=list(card.data.hub_names) or None,
         tags=list(TAGS),
-        model_name=_one_line(card.title),
+        model_name=one_line(card.title),
         eval_results=results,
     )
     metadata: dict[str, Any] = data.to_dict()  # type: ignore[no-untyped-call]
@@ -154,7 +173,7 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
 
 def escape(text: str) -> str:
     """Text of a stranger's as one line that Markdown and HTML show and do not obey."""
-    escaped = _MARKDOWN.sub(r"\\\1", html.escape(_one_line(text), quote=False))
+    escaped = _MARKDOWN.sub(r"\\\1", html.escape(one_line(text), quote=False))
     for found, entity in _AUTOLINK.items():
         escaped = re.sub(re.escape(found), entity, escaped, flags=re.IGNORECASE)
     return escaped
@@ -166,19 +185,20 @@ def _finalize(value: Any) -> Any:
 
 def _code(value: object) -> Markup:
     """`value` as a code span, without the characters that end one or end a table's cell."""
-    return Markup("`" + _one_line(str(value)).translate(_CODE) + "`")  # noqa: S704
+    return Markup("`" + one_line(str(value)).translate(_CODE) + "`")  # noqa: S704
 
 
 def _python(value: object) -> Markup:
     """A Python literal that can't close the code block it stands in."""
-    return Markup(json.dumps(_one_line(str(value))).replace("`", "\\x60"))  # noqa: S704
+    return Markup(json.dumps(one_line(str(value))).replace("`", "\\x60"))  # noqa: S704
 
 
 def _shell(value: object) -> Markup:
-    return Markup(shlex.quote(_one_line(str(value)).replace("`", "'")))  # noqa: S704
+    return Markup(shlex.quote(one_line(str(value)).replace("`", "'")))  # noqa: S704
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """`text` on one line, without characters that do not print."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
@@ -188,10 +208,8 @@ def _template_folders() -> list[Path]:
     return [package / "templates", package.parents[1] / "model_cards"]
 
 
-def _check_head(text: str, metadata: dict[str, Any]) -> None:
-    from huggingface_hub import ModelCard
-
-    found = ModelCard(text).data.to_dict()  # type: ignore[no-untyped-call]
+def _check_head(text: str, metadata: dict[str, Any], reader: type[RepoCard]) -> None:
+    found = reader(text).data.to_dict()  # type: ignore[no-untyped-call]
     if found != metadata:
         keys = sorted(k for k in {*found, *metadata} if found.get(k) != metadata.get(k))
         raise CheckpointError(

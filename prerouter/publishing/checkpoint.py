@@ -17,7 +17,15 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from prerouter.core.errors import CheckpointError
-from prerouter.core.records import ROUTES, Identifier, MetadataSetting, RagConfig, Record, Route
+from prerouter.core.records import (
+    ROUTES,
+    Identifier,
+    MetadataSetting,
+    RagConfig,
+    Record,
+    Route,
+    StudentMode,
+)
 from prerouter.publishing.folder import (
     ALLOWED_SUFFIXES,
     CARD_FILE,
@@ -83,6 +91,15 @@ class RouterConfig(Record):
     rag: Annotated[RagConfig, Field(description="what retrieval it was trained for")] = RagConfig()
     thinking: bool
     max_tokens: Annotated[int, Field(gt=0, le=1_000_000, description="tokens of a decision")]
+    modes: Annotated[
+        tuple[StudentMode, ...], Field(min_length=1, description="trained in, the usual one first")
+    ] = (StudentMode.EXPLAIN,)
+    temperature: Annotated[
+        float, Field(ge=0.01, le=100, description="divides the log-odds of p_lc")
+    ] = 1.0
+    threshold: Annotated[
+        float, Field(ge=-1, le=1, description="LC where p_lc is above it, in mode decide")
+    ] = 0.5
     routes: tuple[Route, ...] = ROUTES
     fallback: Route
     base_model: Identifier
@@ -129,7 +146,7 @@ def write_router(
     """
     if not model_dir.is_dir():
         raise CheckpointError(str(model_dir), "no such folder", next_step="train first")
-    _may_replace(folder)
+    may_replace(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
@@ -226,7 +243,8 @@ def _write_json(path: Path, data: Any) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def _may_replace(folder: Path) -> None:
+def may_replace(folder: Path) -> None:
+    """Raises CheckpointError where `folder` is there and is neither empty nor a router's."""
     if not folder.exists() and not folder.is_symlink():
         return
     is_folder = folder.is_dir() and not folder.is_symlink()
