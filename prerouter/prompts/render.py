@@ -15,22 +15,24 @@ from typing import Literal
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from prerouter.core.records import Message, MetadataSetting, RoutingCase
+from prerouter.core.records import Message, MetadataSetting, RoutingCase, StudentMode
 from prerouter.prompts.encoding import encode_json
 from prerouter.prompts.trace import trace_keys, trace_steps
+from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.teach import PromptPart, TeacherPrompt
 
 PROMPT_VERSION = "1"
 """Raised with every change of what a prompt shows that no template tells."""
 
 StudentForm = Literal["guided", "compact"]
-PromptForm = Literal["guided", "compact", "direct", "unconstrained"]
+PromptForm = Literal["guided", "compact", "direct", "unconstrained", "profile"]
 
 _FILES: dict[PromptForm, tuple[str, ...]] = {
     "guided": ("guided.jinja", "case.jinja"),
     "compact": ("compact.jinja",),
     "direct": ("direct.jinja", "case.jinja"),
     "unconstrained": ("unconstrained.jinja", "case.jinja"),
+    "profile": ("profile.jinja",),
 }
 
 
@@ -67,8 +69,7 @@ def shown_case(case: RoutingCase, metadata: MetadataSetting) -> ShownCase:
     any document: its length and head, and how it would be answered); `generated` shows the same
     fields as `full`, of a case whose title and types a model has inferred.
     """
-    if type(case) is not RoutingCase:
-        raise TypeError(f"a prompt shows a RoutingCase and nothing else, not {type(case).__name__}")
+    _check_is_case(case)
     described = metadata is not MetadataSetting.HEAD_ONLY
     document, model, rag = case.document, case.answer_model, case.rag
     tokens, window = document.tokens, model.context_window
@@ -103,14 +104,32 @@ def render_teacher(case: RoutingCase, prompt: TeacherPrompt) -> tuple[Message, .
 
 
 def render_student(
-    case: RoutingCase, form: StudentForm, metadata: MetadataSetting
+    case: RoutingCase,
+    form: StudentForm,
+    metadata: MetadataSetting,
+    mode: StudentMode = StudentMode.EXPLAIN,
 ) -> tuple[Message, ...]:
     """The student's prompt, the same at training and at every decision.
 
     `guided` is the teacher's whole guided prompt, as in the paper; `compact` holds the metadata and
-    the form of the reply only.
+    the form of the reply only. `mode` tells the student whether to write the six steps or to name
+    the route at once (our own; the paper's student always writes them).
     """
-    return _render(form, case, metadata, ())
+    return _render(form, case, metadata, (), mode)
+
+
+def render_profile(case: RoutingCase, section: ProfileSection) -> tuple[Message, ...]:
+    """The prompt that infers title and types, which shows the question and the head alone."""
+    _check_is_case(case)
+    shown = {"question": case.question, "document_head": _given(case.document.head)}
+    return _fill(
+        "profile",
+        {
+            "case": encode_json({name: text for name, text in shown.items() if text is not None}),
+            "document_types": ", ".join(map(encode_json, section.document_types)),
+            "task_types": ", ".join(map(encode_json, section.task_types)),
+        },
+    )
 
 
 def prompt_hash(form: PromptForm, without: Sequence[PromptPart] = ()) -> str:
@@ -126,11 +145,12 @@ def _render(
     case: RoutingCase,
     metadata: MetadataSetting,
     without: Sequence[PromptPart],
+    mode: StudentMode = StudentMode.EXPLAIN,
 ) -> tuple[Message, ...]:
     shown = shown_case(case, metadata)
     given = {name: value for name, value in asdict(shown).items() if value is not None}
-    template = _environment().get_template(_FILES[form][0])
-    context = template.new_context(
+    return _fill(
+        form,
         {
             "shown": shown,
             "case": encode_json(given),
@@ -138,12 +158,23 @@ def _render(
             "keys": trace_keys(without),
             "decision_rules": "decision_rules" not in without,
             "reflection": "reflection" not in without,
-        }
+            "explain": mode is StudentMode.EXPLAIN,
+        },
     )
+
+
+def _fill(form: PromptForm, values: dict[str, object]) -> tuple[Message, ...]:
+    template = _environment().get_template(_FILES[form][0])
+    context = template.new_context(values)
     return (
         Message(role="system", content="".join(template.blocks["system"](context)).strip()),
         Message(role="user", content="".join(template.blocks["user"](context)).strip()),
     )
+
+
+def _check_is_case(case: RoutingCase) -> None:
+    if type(case) is not RoutingCase:
+        raise TypeError(f"a prompt shows a RoutingCase and nothing else, not {type(case).__name__}")
 
 
 @cache

@@ -78,18 +78,19 @@ def trace_schema(without: Sequence[PromptPart] = ()) -> dict[str, Any]:
     """JSON schema of a guided trace. Bounded strings keep a constrained model from running on."""
     text = {"type": "string", "minLength": 1, "maxLength": MAX_STEP_CHARACTERS}
     keys = trace_keys(without)
-    return _object_schema({key: _DECISION if key == "decision" else text for key in keys})
+    return object_schema({key: _DECISION if key == "decision" else text for key in keys})
 
 
 def decision_schema() -> dict[str, Any]:
     """JSON schema of a direct answer: the decision alone."""
-    return _object_schema({"decision": _DECISION})
+    return object_schema({"decision": _DECISION})
 
 
 _DECISION: dict[str, Any] = {"type": "string", "enum": [route.value for route in ROUTES]}
 
 
-def _object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
+    """JSON schema of an object that has all of `properties` and nothing else."""
     return {
         "type": "object",
         "properties": properties,
@@ -125,6 +126,17 @@ def parse_trace(
     keys in their order; an unconstrained one is free text whose last line is `Decision: RAG` or
     `Decision: LC`. A reply that ran to the token limit is refused even where it reads as whole.
     """
+    reasoning, rest = bare_reply(text, finish_reason)
+    if paradigm == "unconstrained":
+        rationale, decision = _read_free_text(rest)
+    else:
+        keys = trace_keys(without) if paradigm == "guided" else ["decision"]
+        rationale, decision = _read_object(load_object(rest), keys)
+    return ParsedTrace(rationale, decision, reasoning)
+
+
+def bare_reply(text: str, finish_reason: FinishReason) -> tuple[str | None, str]:
+    """Thinking text and the reply without it. Raises TraceError for a reply that isn't whole."""
     if finish_reason == "error":
         raise TraceError(TraceReason.CALL_FAILED)
     if finish_reason == "length":
@@ -137,12 +149,7 @@ def parse_trace(
         raise TraceError(TraceReason.EMPTY)
     if len(rest) > MAX_REPLY_CHARACTERS:
         raise TraceError(TraceReason.TOO_LONG, f"{len(rest)} characters")
-    if paradigm == "unconstrained":
-        rationale, decision = _read_free_text(rest)
-    else:
-        keys = trace_keys(without) if paradigm == "guided" else ["decision"]
-        rationale, decision = _read_object(_load_object(rest), keys)
-    return ParsedTrace(rationale, decision, reasoning)
+    return reasoning, rest
 
 
 def format_trace(rationale: Rationale, decision: Route, without: Sequence[PromptPart] = ()) -> str:
@@ -161,7 +168,8 @@ def format_trace(rationale: Rationale, decision: Route, without: Sequence[Prompt
     return encode_json(ordered)
 
 
-def _load_object(text: str) -> dict[str, Any]:
+def load_object(text: str) -> dict[str, Any]:
+    """The JSON object that a bare reply is, in a code fence or not. Raises TraceError."""
     fenced = _FENCED.fullmatch(text)
     if fenced:
         text = fenced.group(1).strip()
@@ -209,14 +217,19 @@ def _check_value(key: str, text: Any) -> None:
         if text not in _DECISION["enum"]:
             raise TraceError(TraceReason.BAD_DECISION, f"got {str(text)[:40]!r}")
         return
+    if not checked_text(key, text, MAX_STEP_CHARACTERS).strip():
+        raise TraceError(TraceReason.MISSING_STEP, f"{key} is blank")
+
+
+def checked_text(key: str, text: Any, limit: int) -> str:
+    """`text` where it is one of at most `limit` whole characters. Raises TraceError."""
     if not isinstance(text, str):
         raise TraceError(TraceReason.WRONG_SHAPE, f"{key} is not text")
-    if not text.strip():
-        raise TraceError(TraceReason.MISSING_STEP, f"{key} is blank")
-    if len(text) > MAX_STEP_CHARACTERS:
+    if len(text) > limit:
         raise TraceError(TraceReason.WRONG_SHAPE, f"{key} has {len(text)} characters")
     if not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text):
         raise TraceError(TraceReason.WRONG_SHAPE, f"{key} holds half a character")
+    return text
 
 
 def _read_free_text(text: str) -> tuple[Rationale, Route]:

@@ -10,13 +10,22 @@ from pathlib import Path
 import pytest
 
 from prerouter.core.records import Message, MetadataSetting
-from prerouter.prompts.render import PROMPT_VERSION, render_student, render_teacher
+from prerouter.prompts.render import (
+    PROMPT_VERSION,
+    render_profile,
+    render_student,
+    render_teacher,
+)
+from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.teach import TeacherPrompt
 
 from .cases import bare_case, full_case, hostile_case
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
 FULL, HEAD_ONLY = MetadataSetting.FULL, MetadataSetting.HEAD_ONLY
+PROFILER = ProfileSection.model_validate(
+    {"engine": {"kind": "transformers", "model": "m"}, "task_types": ["lookup", "comparison"]}
+)
 
 PROMPTS: dict[str, tuple[Message, ...]] = {
     "compact": render_student(full_case(), "compact", FULL),
@@ -30,6 +39,7 @@ PROMPTS: dict[str, tuple[Message, ...]] = {
     ),
     "direct": render_teacher(full_case(), TeacherPrompt(paradigm="direct")),
     "unconstrained": render_teacher(full_case(), TeacherPrompt(paradigm="unconstrained")),
+    "profile": render_profile(full_case(), PROFILER),
 }
 
 

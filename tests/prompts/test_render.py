@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -14,10 +15,11 @@ from prerouter.core.records import (
     MetadataSetting,
     Reference,
     RoutingCase,
+    Step,
 )
 from prerouter.prompts import render
 from prerouter.prompts.render import prompt_hash, render_student, render_teacher, shown_case
-from prerouter.prompts.trace import trace_keys
+from prerouter.prompts.trace import trace_keys, trace_schema
 from prerouter.recipe.teach import PromptPart, TeacherPrompt
 
 from .cases import HOSTILE, bare_case, full_case, hostile_case
@@ -166,6 +168,31 @@ def test_every_part_of_guided_can_be_left_out(part: PromptPart) -> None:
     keys = [line.split('"')[1] for line in system.splitlines() if line.startswith('- "')]
     assert keys == trace_keys((part,))
     assert f"\n{len([key for key in keys if key not in ('reflection', 'decision')])}. " in system
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_left_out_is_that_part_and_nothing_else(part: PromptPart) -> None:
+    def lines(prompt: TeacherPrompt) -> list[str]:
+        text = render_teacher(full_case(), prompt)[0].content
+        # Steps are numbered anew, which is no change of theirs.
+        return [line.lstrip("0123456789") for line in text.splitlines()]
+
+    whole, ablated = lines(TeacherPrompt()), lines(TeacherPrompt(without=(part,)))
+    remaining = iter(whole)
+    assert all(line in remaining for line in ablated), "a line is new, or elsewhere"
+    gone = [line for line in (Counter(whole) - Counter(ablated)).elements() if line]
+    key = {f"step_{n}": step.value for n, step in enumerate(Step, 1)}.get(part, part)
+    if part == "decision_rules":
+        assert len(gone) == 7
+        assert all(line.startswith(("Decision rules", "- RAG", "- LC", "- Where")) for line in gone)
+    else:
+        assert len(gone) == 2
+        assert gone[1].startswith(f'- "{key}": ')
+    full, left = trace_schema(), trace_schema((part,))
+    assert left["properties"] == {k: v for k, v in full["properties"].items() if k != key}
+    assert left["required"] == [k for k in full["required"] if k != key]
+    user = render_teacher(full_case(), TeacherPrompt(without=(part,)))[1]
+    assert user == render_teacher(full_case(), TeacherPrompt())[1]
 
 
 def test_steps_that_stay_are_numbered_without_a_gap() -> None:
