@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
-from prerouter.cli.console import plain
-from prerouter.core.errors import InputError, RecipeError
-from prerouter.core.records import RoutingCase, Split, SplitAssignment
+from prerouter.cli.console import TerminalProgress, plain
+from prerouter.core.errors import CombinedError, PrerouterError, RecipeError
+from prerouter.core.protocols import Progress
+from prerouter.core.records import Reject, RoutingCase, Split, SplitAssignment
 from prerouter.recipe.recipe import Recipe, load_recipe
+
+BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -23,17 +27,26 @@ class Lengths:
     over: int
 
 
-def check_recipe(path: Path, overrides: Sequence[str], tokenizer: Path | None) -> None:
-    """Validate the recipe, read its cases, and print what a run would do and cost in calls."""
+def check_recipe(
+    path: Path, overrides: Sequence[str], tokenizer: Path | None, *, skip_bad: bool = False
+) -> None:
+    """Validate the recipe and its files, and print what a run would do and cost in calls.
+
+    With `skip_bad`, bad rows are counted and not errors, as in a run. Raises a CombinedError with
+    all that is wrong with the files.
+    """
     recipe = load_recipe(path, overrides)
     plain(f"{path}: every key is known and every value fits")
-    cases, assignments = _read_cases(recipe)
+    with TerminalProgress() as progress:
+        cases, assignments, refused = _read_all(recipe, skip_bad, progress)
     side = {assignment.question_id: assignment.split for assignment in assignments}
     plain(f"cases: {len(cases):,} over {len(side):,} questions, {_by_split(cases, side)}")
-    for line in _plan(recipe, cases, side):
+    for line in [*refused, *_plan(recipe, cases, side)]:
         plain(line)
     if tokenizer is not None:
-        plain(_describe(measure_lengths(recipe, cases, side, tokenizer)))
+        with TerminalProgress() as progress:
+            lengths = measure_lengths(recipe, cases, side, tokenizer, progress)
+        plain(_describe(lengths))
     for line in _not_installed(recipe):
         plain(line)
 
@@ -43,21 +56,25 @@ def measure_lengths(
     cases: Sequence[RoutingCase],
     side: dict[str, Split],
     tokenizer: Path,
+    progress: Progress,
 ) -> Lengths:
     """Count every prompt that the student would be trained on. Raises RecipeError where even the
     longest prompt leaves no room at all."""
     from prerouter.prompts.render import render_student
-    from prerouter.training.lengths import token_counter
+    from prerouter.training.lengths import prompt_tokenizer
 
     section = recipe.train
     if section is None:
         raise RecipeError("--tokenizer", "there is nothing to measure", "a recipe with `train`")
-    count = token_counter(tokenizer)
-    lengths = [
-        count(render_student(case, section.prompt, section.metadata), section.thinking)
-        for case in cases
-        if side[case.question_id] is not Split.TEST
-    ]
+    encode = prompt_tokenizer(tokenizer)
+    learnt = [case for case in cases if side[case.question_id] is not Split.TEST]
+    lengths: list[int] = []
+    progress.start("check: counting tokens", len(learnt))
+    for start in range(0, len(learnt), BATCH):
+        batch = learnt[start : start + BATCH]
+        prompts = [render_student(case, section.prompt, section.metadata) for case in batch]
+        lengths += [len(ids) for ids in encode(prompts, section.thinking)]
+        progress.advance(len(batch))
     reply = recipe.teach.max_tokens if recipe.teach else 0
     longest = max(lengths, default=0)
     if longest >= section.max_length:
@@ -71,19 +88,58 @@ def measure_lengths(
     return Lengths(longest, section.max_length, reply, over)
 
 
-def _read_cases(recipe: Recipe) -> tuple[list[RoutingCase], list[SplitAssignment]]:
-    from prerouter.stages.cases import divide, load, source_paths
+def read_cases(
+    recipe: Recipe, *, skip_bad: bool = False
+) -> tuple[list[RoutingCase], list[SplitAssignment]]:
+    """The cases and their splits as the `cases` stage would make them; nothing is written."""
+    from prerouter.stages.cases import divide, load, missing_sources
 
-    for source in source_paths(recipe.cases):
-        if not source.exists():
-            raise InputError(
-                str(source),
-                "no such file or folder",
-                f"looked for {source.absolute()}",
-                "mend the path, or give it by --set cases.path=...",
-            )
-    divided = divide(recipe, load(recipe, skip_bad=False))
+    if missing := missing_sources(recipe):
+        raise CombinedError(missing)
+    divided = divide(recipe, load(recipe, skip_bad))
     return divided.cases, divided.assignments
+
+
+def _read_all(
+    recipe: Recipe, skip_bad: bool, progress: Progress
+) -> tuple[list[RoutingCase], list[SplitAssignment], list[str]]:
+    """The cases, their splits, and a line for each file with refused rows. Raises a CombinedError
+    with every mistake of every file."""
+    from prerouter.cli.needs import unmet
+    from prerouter.sources.served import unserved
+    from prerouter.sources.traces import check_traces, missing_traces
+    from prerouter.stages.cases import divide, load, missing_sources
+
+    errors = unmet(recipe)
+    refused: list[str] = []
+    cases: list[RoutingCase] = []
+    assignments: list[SplitAssignment] = []
+    if not missing_sources(recipe):
+        try:
+            progress.start("check: reading the cases", None)
+            loaded = load(recipe, skip_bad)
+            refused += _refused("cases", loaded.rejects)
+            progress.start("check: comparing documents", None)
+            divided = divide(recipe, loaded)
+            cases, assignments = divided.cases, divided.assignments
+            errors += unserved(recipe, loaded, assignments)
+        except PrerouterError as error:
+            errors.append(error)
+    if not missing_traces(recipe.filter):
+        try:
+            progress.start("check: reading the traces", None)
+            refused += _refused("filter.traces", check_traces(recipe.filter, skip_bad))
+        except PrerouterError as error:
+            errors.append(error)
+    if errors:
+        raise CombinedError(errors)
+    return cases, assignments, refused
+
+
+def _refused(place: str, rejects: Sequence[Reject]) -> list[str]:
+    counts = sorted(Counter(reject.reason for reject in rejects).items())
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in counts)
+    return [f"{place}: {len(rejects):,} refused ({reasons})"] if rejects else []
 
 
 def _by_split(cases: Sequence[RoutingCase], side: dict[str, Split]) -> str:
@@ -97,6 +153,9 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
     from prerouter.stages.pipeline import stages_of
 
     lines = ["stages: " + ", ".join(stage.name for stage in stages_of(recipe))]
+    if recipe.profile:
+        engine = recipe.profile.engine
+        lines.append(f"profile: {len(side):,} calls of {engine.model} through {engine.kind}")
     if recipe.teach:
         taught = sum(side[case.question_id] in recipe.teach.splits for case in cases)
         calls = taught * recipe.teach.samples
@@ -110,8 +169,6 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
             )
     if recipe.train:
         section = recipe.train
-        if section.model.startswith(("/", ".", "~")) and not Path(section.model).is_dir():
-            raise InputError(section.model, "no such folder", next_step="mend train.model")
         way = f"LoRA r={section.lora.r}" if section.lora else "full fine-tuning"
         lines.append(f"train: {section.model}, {way}, {section.prompt} prompt, {section.dtype}")
         if section.sft:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -88,7 +88,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def apply_overrides(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """A copy of `data` with each dotted `key=value` set; values are read as YAML."""
+    """A copy of `data` with each dotted `key=value` set; values are read as YAML, and `null` takes
+    the key out."""
     result: dict[str, Any] = _copy(data)
     for override in overrides:
         dotted, equals, value = override.partition("=")
@@ -104,7 +105,11 @@ def apply_overrides(data: dict[str, Any], overrides: Sequence[str]) -> dict[str,
                 where = ".".join(keys[: depth + 1])
                 raise RecipeError(f"--set {override}", f"{where} is a value, not a section")
             node = child
-        node[keys[-1]] = parse_yaml(value, f"--set {override}")
+        setting = parse_yaml(value, f"--set {override}")
+        if setting is None and value.strip():
+            node.pop(keys[-1], None)
+        else:
+            node[keys[-1]] = setting
     return result
 
 
@@ -118,16 +123,48 @@ def _copy(value: Any) -> Any:
 
 def validate(model: type[SectionT], data: Any, place: str) -> SectionT:
     """`data` as `model`. Raises a CombinedError with every mistake, one line each."""
+    blank = list(_blank_sections([model], data, ())) if isinstance(data, dict) else []
+    errors: list[PrerouterError] = [_blank_section(path, place) for path in blank]
     try:
-        return model.model_validate(data)
+        result = model.model_validate(data)
     except ValidationError as error:
-        errors = [each for details in error.errors() for each in _describe(model, details, place)]
-        raise CombinedError(errors) from None
+        for details in error.errors():
+            if _keys(details) not in blank:
+                errors += _describe(model, details, place)
+    if errors:
+        raise CombinedError(errors)
+    return result
+
+
+def _blank_sections(
+    models: Sequence[type[BaseModel]], data: dict[str, Any], path: tuple[str, ...]
+) -> Iterator[tuple[int | str, ...]]:
+    """The sections with nothing behind their colon: YAML's null, which would drop them silently."""
+    for key, value in data.items():
+        fields = [model.model_fields[key] for model in models if key in model.model_fields]
+        inner = [section for field in fields for section in _sections_in(field.annotation)]
+        if inner and value is None:
+            yield (*path, key)
+        elif inner and isinstance(value, dict):
+            yield from _blank_sections(inner, value, (*path, key))
+
+
+def _blank_section(path: tuple[int | str, ...], place: str) -> RecipeError:
+    return RecipeError(
+        f"{place}: {'.'.join(map(str, path))}",
+        "is blank",
+        f"fill it in, or write `{path[-1]}: {{}}` for the defaults",
+        "leave the key out where it is not wanted",
+    )
+
+
+def _keys(details: ErrorDetails) -> tuple[int | str, ...]:
+    # Discriminated unions put the tag into the location, which is no key of the file.
+    return tuple(part for part in details["loc"] if not _is_union_tag(part))
 
 
 def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> list[PrerouterError]:
-    # Discriminated unions put the tag into the location, which is no key of the file.
-    path = [part for part in details["loc"] if not _is_union_tag(part)]
+    path = _keys(details)
     where = f"{place}: {'.'.join(str(part) for part in path) or 'recipe'}"
     kind = details["type"]
     if kind == "extra_forbidden":
@@ -147,7 +184,8 @@ def _describe(model: type[BaseModel], details: ErrorDetails, place: str) -> list
     shown = "a value that is not shown" if secret else repr(details.get("input"))
     if len(shown) > 80:
         shown = shown[:77] + "..."
-    return [RecipeError(where, f"got {shown}", message[:1].lower() + message[1:])]
+    found = "is blank" if details.get("input") is None else f"got {shown}"
+    return [RecipeError(where, found, message[:1].lower() + message[1:])]
 
 
 def _is_union_tag(part: int | str) -> bool:
@@ -166,7 +204,8 @@ def _known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[s
                 tag = str(part).removeprefix("tag:")
                 if isinstance(part, int) or _has_tag(candidate, tag):
                     following.append(candidate)
-        candidates = following
+        # What is no field of any is a key of a mapping, whose values are followed already.
+        candidates = following or candidates
     keys: dict[str, None] = {}
     for candidate in candidates:
         keys.update(dict.fromkeys(candidate.model_fields))
@@ -175,6 +214,15 @@ def _known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[s
 
 def _has_tag(model: type[BaseModel], tag: str) -> bool:
     return any(tag in get_args(field.annotation) for field in model.model_fields.values())
+
+
+def _sections_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a value itself may be; those of a list's items are no sections."""
+    if get_origin(annotation) in (tuple, dict):
+        return []
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for argument in get_args(annotation) for model in _sections_in(argument)]
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

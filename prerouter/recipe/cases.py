@@ -10,8 +10,16 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from prerouter.core.records import AnswerModel
 from prerouter.recipe.base import Section
 
+LONGEST_ID = 200
+"""Characters of an identifier that a user gives: a question's, a document's or a model's."""
 
-def _check_models_differ(models: tuple[AnswerModel, ...]) -> None:
+HIGHEST_SCORE = 1e9
+
+
+def _check_models(models: tuple[AnswerModel, ...]) -> None:
+    # A case's id spells a percent sign with three characters.
+    if any(len(model.name) + 2 * model.name.count("%") > LONGEST_ID for model in models):
+        raise ValueError(f"an answer model's name has {LONGEST_ID} characters at most")
     kinds = [(model.name, model.thinking) for model in models]
     if len(set(kinds)) != len(kinds):
         raise ValueError("two answer_models share name and thinking: their cases would clash")
@@ -31,7 +39,7 @@ class SampleSource(Section):
 
     @model_validator(mode="after")
     def _models_differ(self) -> Self:
-        _check_models_differ(self.answer_models)
+        _check_models(self.answer_models)
         return self
 
 
@@ -49,7 +57,8 @@ class LaraSource(Section):
         tuple[str, ...] | None, Field(description="names to take; all where absent")
     ] = None
     context_windows: Annotated[
-        dict[str, int], Field(description="tokens by answer model, where known")
+        dict[str, Annotated[int, Field(gt=0)]],
+        Field(description="tokens by answer model, where known"),
     ] = {}
     head_characters: Annotated[int, Field(ge=0)] = 600
 
@@ -58,7 +67,8 @@ class TableColumns(Section):
     """Which column holds what. A name that is not given is looked for under the field's own name.
 
     Only `question` is required. Without `document_id`, the document is known by `document_path`,
-    else by `title`, else by `head`, else each question has a document of its own.
+    else by `title`, else by `head`, else each question has a document of its own. `evidence` holds
+    one passage of the document, or a list of them: what the answer rests on, word for word.
     """
 
     question: str = "question"
@@ -77,6 +87,7 @@ class TableColumns(Section):
     answerable: str = "answerable"
     level: str = "level"
     context_length: str = "context_length"
+    evidence: str = "evidence"
     rag_score: str = "rag_score"
     lc_score: str = "lc_score"
     rag_answer: str = "rag_answer"
@@ -84,10 +95,11 @@ class TableColumns(Section):
 
 
 class Scale(Section):
-    """The range that scores are given on."""
+    """The range that scores are given on, between minus and plus 1e9: margins and sums of larger
+    ones would pass what a float holds, or lose what tells two scores apart."""
 
-    low: float = 0.0
-    high: float = 1.0
+    low: Annotated[float, Field(ge=-HIGHEST_SCORE)] = 0.0
+    high: Annotated[float, Field(le=HIGHEST_SCORE)] = 1.0
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -126,7 +138,7 @@ class TableSource(Section):
 
     @model_validator(mode="after")
     def _models_differ(self) -> Self:
-        _check_models_differ(self.answer_models)
+        _check_models(self.answer_models)
         return self
 
 

@@ -23,6 +23,7 @@ from prerouter.core.records import (
     RoutingCase,
 )
 from prerouter.recipe.cases import LaraSource
+from prerouter.sources.case_ids import case_id_of
 from prerouter.sources.lara_clone import is_clone, read_clone
 from prerouter.sources.lara_compact import is_compact, read_compact
 from prerouter.sources.lara_records import Gathered, Prediction, Question
@@ -79,6 +80,22 @@ def _choose_models(section: LaraSource, gathered: Gathered) -> dict[str, AnswerM
         raise InputError(
             str(section.path), "holds no predictions", next_step="check the folder's content"
         )
+    for name in known:
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise InputError(
+                str(section.path),
+                f"has predictions of {name!r}, a name that can't be written as text",
+                "names of folders and files in UTF-8",
+                "rename it",
+            )
+    for name in known:
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            raise InputError(
+                str(section.path),
+                f"has predictions of {name!r}, a name that can't be written as text",
+                "names of folders and files in UTF-8",
+                "rename it",
+            )
     for key, names in (
         ("answer_models", section.answer_models or ()),
         ("context_windows", tuple(section.context_windows)),
@@ -119,7 +136,7 @@ def _assemble(
                 continue
             asked = True
             case = RoutingCase(
-                case_id=f"{question.id}/{name}",
+                case_id=case_id_of(question.id, answer_model),
                 question_id=question.id,
                 group_id=question.document_id,
                 question=question.question,

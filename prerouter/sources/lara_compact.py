@@ -17,7 +17,7 @@ from prerouter.sources.lara_records import (
     read_prediction,
 )
 from prerouter.sources.problems import Problem, Problems, RejectReason
-from prerouter.sources.text_files import JsonLine, head_of, read_json_lines
+from prerouter.sources.text_files import HIGHEST_COUNT, JsonLine, head_of, read_json_lines
 
 QUERIES = "queries.jsonl.gz"
 _TEXTS = (
@@ -117,9 +117,11 @@ def _mistakes(row: dict[str, Any], place: str) -> list[Problem]:
     ]
     if isinstance(row.get("question"), str) and not row["question"].strip():
         found.append(Problem(RejectReason.EMPTY_QUESTION, place, "`question` is blank", "a text"))
-    if type(row.get("n_tokens")) is not int or row["n_tokens"] < 0:
+    if type(row.get("n_tokens")) is not int or not 0 <= row["n_tokens"] <= HIGHEST_COUNT:
         found.append(
-            Problem(RejectReason.BAD_COUNT, place, "`n_tokens` is no count", "a whole number")
+            Problem(
+                RejectReason.BAD_COUNT, place, "`n_tokens` is no count", f"0 to {HIGHEST_COUNT:,}"
+            )
         )
     return found
 

@@ -8,7 +8,6 @@ from enum import StrEnum
 from prerouter.core.errors import CombinedError, InputError, PrerouterError
 from prerouter.core.records import Reject
 
-STAGE = "cases"
 SHOWN = 20
 
 
@@ -36,6 +35,7 @@ class RejectReason(StrEnum):
     DOCUMENT_MISSING = "document_missing"
     DOCUMENT_UNREADABLE = "document_unreadable"
     DOCUMENT_ALTERED = "document_altered"
+    EVIDENCE_NOT_FOUND = "evidence_not_found"
     MISSING_FIELD = "missing_field"
     SCORE_WITHOUT_CASE = "score_without_case"
     ANSWER_WITHOUT_QUESTION = "answer_without_question"
@@ -61,6 +61,7 @@ class Problems:
     """Collects mistakes. With `skip_bad` each bad row is a Reject; else `stop` raises them all."""
 
     skip_bad: bool
+    stage: str = "cases"
     rejects: list[Reject] = field(default_factory=list)
     errors: list[PrerouterError] = field(default_factory=list)
 
@@ -76,7 +77,7 @@ class Problems:
         first = problems[0]
         self.rejects.append(
             Reject(
-                stage=STAGE,
+                stage=self.stage,
                 key=key or first.place,
                 reason=first.reason,
                 detail=" | ".join(problem.what for problem in problems),

@@ -22,6 +22,7 @@ from prerouter.core.records import (
     RoutingCase,
 )
 from prerouter.recipe.cases import SampleSource
+from prerouter.sources.case_ids import case_id_of
 from prerouter.sources.loaded import Loaded
 
 REMAKE = "run scripts/make_sample.py, or point cases.path at the whole sample"
@@ -185,7 +186,7 @@ def _case(
     rag: RagConfig,
 ) -> RoutingCase:
     return RoutingCase(
-        case_id=f"{question.question_id}/{model.name}{'+thinking' if model.thinking else ''}",
+        case_id=case_id_of(question.question_id, model),
         question_id=question.question_id,
         group_id=profile.document_id,
         question=question.question,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from prerouter.core.errors import InputError
 from prerouter.core.records import (
     Answer,
-    AnswerModel,
     ArmScore,
     DocumentProfile,
     MissingReason,
@@ -20,10 +19,12 @@ from prerouter.core.records import (
     RoutingCase,
 )
 from prerouter.recipe.cases import TableSource
+from prerouter.sources.case_ids import case_id_of
 from prerouter.sources.loaded import Loaded
 from prerouter.sources.problems import Problem, Problems, RejectReason
 from prerouter.sources.table_cells import Cells, find_columns
 from prerouter.sources.table_documents import DocumentFolder, FoundDocument, Ledger, document_file
+from prerouter.sources.table_evidence import with_evidence
 from prerouter.sources.table_files import Table, TableRow, read_table
 from prerouter.sources.table_rows import ANSWERS, SCORES, Draft, draft_row
 from prerouter.sources.table_scores import join_scores
@@ -47,16 +48,24 @@ def load_table(section: TableSource, rag: RagConfig, skip_bad: bool = False) -> 
 
     Only the question is required; every other column may be absent or empty. A document's length
     and head are taken from its file where the table doesn't give them (the length estimated from
-    the characters). Scores and answers that aren't there are missing, never zero; a case without
-    either score has no PairedScore and is counted.
+    the characters), and evidence is looked up in it. Scores and answers that aren't there are
+    missing, never zero; a case without either score has no PairedScore and is counted.
 
     Raises a CombinedError with every mistake of the file, the first ones in full. With `skip_bad`
     bad rows become rejects and the others go on; where two rows contradict each other, the first
     stands. What concerns the file as a whole is raised in both cases.
     """
     problems = Problems(skip_bad)
-    table = read_table(section.path, problems)
+    table = read_table(section.path, problems, section.columns)
     columns = find_columns(table, section.columns, ["question"], "cases.columns")
+    if "answer_model" not in columns and not section.answer_models:
+        raise InputError(
+            str(section.path),
+            "names no answer model, and neither does the recipe",
+            "a model that would answer, for every question or for each row",
+            "write `cases.answer_models: [{name: NAME, context_window: TOKENS}]`, "
+            "or add a column answer_model",
+        )
     if section.scores is not None and any(key in columns for key in SCORES.values()):
         raise InputError(
             str(section.path),
@@ -65,21 +74,27 @@ def load_table(section: TableSource, rag: RagConfig, skip_bad: bool = False) -> 
             "take out cases.scores or the columns",
         )
     folder = DocumentFolder(section.documents or section.path.parent)
-    accepted = _Accepted()
+    read: list[tuple[Cells, Draft | None]] = []
+    bodies: dict[str, str] = {}
     for row in table.rows:
         cells = Cells(row, columns)
         draft = draft_row(cells, section, folder)
-        mistakes = cells.found if draft is None else _disagreements(draft, row.place, accepted)
+        read.append((cells, draft))
+        if draft is not None and draft.found is not None:
+            bodies.setdefault(draft.document_id, draft.found.text.body)
+    accepted = _Accepted()
+    for cells, draft in read:
+        row = cells.row
+        if draft is not None and draft.evidence:
+            # The path may stand in another row of the same document.
+            draft = with_evidence(draft, cells, bodies.get(draft.document_id))
+        mistakes = cells.found or (_disagreements(draft, row.place, accepted) if draft else [])
         if draft is None or mistakes:
             problems.refuse(*mistakes, raw=row.raw, key=draft.question_id if draft else "")
         else:
             _accept(draft, row, accepted)
     problems.stop(str(section.path))
     return _build(section, rag, table, columns, accepted, problems)
-
-
-def _case_id(question_id: str, model: AnswerModel) -> str:
-    return f"{question_id}/{model.name}{'+thinking' if model.thinking else ''}"
 
 
 def _asked(draft: Draft) -> dict[str, str]:
@@ -118,7 +133,7 @@ def _disagreements(draft: Draft, place: str, accepted: _Accepted) -> list[Proble
     if found:
         return found
     for model in draft.models:
-        first = accepted.places.get(_case_id(draft.question_id, model))
+        first = accepted.places.get(case_id_of(draft.question_id, model))
         if first is not None:
             what = f"question {draft.question_id!r} for {model.name} stands at {first} already"
             accepted_form = "each question once for each answer model"
@@ -132,7 +147,7 @@ def _accept(draft: Draft, row: TableRow, accepted: _Accepted) -> None:
     accepted.references.add(draft.question_id, draft.reference, row.place)
     accepted.questions.add(draft.question_id, _asked(draft), row.place)
     for model in draft.models:
-        accepted.places[_case_id(draft.question_id, model)] = row.place
+        accepted.places[case_id_of(draft.question_id, model)] = row.place
     if draft.found is not None:
         accepted.found.setdefault(draft.document_id, draft.found)
 
@@ -155,7 +170,7 @@ def _build(
     for draft in accepted.drafts:
         for model in draft.models:
             case = RoutingCase(
-                case_id=_case_id(draft.question_id, model),
+                case_id=case_id_of(draft.question_id, model),
                 question_id=draft.question_id,
                 group_id=draft.document_id,
                 question=draft.question,
@@ -193,6 +208,7 @@ def _build(
         loaded.documents.append(document_file(document_id, found))
         loaded.bodies[document_id] = found.text.body
     loaded.rejects = problems.rejects
+    passages = [passage for reference in loaded.references for passage in reference.evidence]
     used = set(columns.values())
     counts.update(
         rows=len(table.rows),
@@ -202,6 +218,8 @@ def _build(
         questions=len(loaded.references),
         documents=len(profiles),
         documents_with_text=len(loaded.bodies),
+        evidence_passages=len(passages),
+        evidence_passages_without_place=sum(passage.start is None for passage in passages),
         question_ids_derived=sum(draft.derived_id for draft in accepted.drafts),
     )
     loaded.counts = {name: counts[name] for name in sorted(counts)}
@@ -269,4 +287,5 @@ def _reference(question_id: str, references: Ledger) -> Reference:
         answerable=True if answerable is None else answerable,
         level=references.get(question_id, "level"),
         context_length=references.get(question_id, "context_length"),
+        evidence=references.get(question_id, "evidence") or (),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +12,11 @@ from typing import Any
 
 from prerouter.core.errors import CombinedError, InputError
 from prerouter.recipe.base import Section
-from prerouter.recipe.cases import Scale
+from prerouter.recipe.cases import LONGEST_ID, Scale
 from prerouter.sources.problems import Problem, RejectReason
 from prerouter.sources.table_files import Table, TableRow
+from prerouter.sources.text_files import HIGHEST_COUNT
 
-LONGEST_ID = 200
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -78,18 +79,39 @@ class Cells:
             return value
         if isinstance(value, int) and not isinstance(value, bool):
             return str(value)
-        what = f"is {_shown(value)}, not a text"
-        self.refuse(key, RejectReason.NOT_TEXT, what, "a text", "write it in quotes")
+        what = f"is {shown(value)}, not a text"
+        advice = "write it in quotes; in Parquet, make it a column of strings"
+        self.refuse(key, RejectReason.NOT_TEXT, what, "a text", advice)
         return None
 
     def filled(self, key: str) -> str | None:
         """A text that says something, without outer white space; else None."""
         return (self.text(key) or "").strip() or None
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        """The texts of a list, or the one that stands in its place, without outer white space.
+
+        A text that is itself a JSON list of texts is that list, since CSV has no lists.
+        """
+        value = self.value(key)
+        if _blank(value):
+            return ()
+        items = _json_list(value) if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            what = f"is {shown(value)}"
+            self.refuse(key, RejectReason.NOT_TEXT, what, "a text, a list of texts, or nothing")
+            return ()
+        if not all(item.strip() for item in items):
+            self.refuse(key, RejectReason.NOT_TEXT, "lists a blank text", "texts of words")
+        return tuple(item.strip() for item in items)
+
     def identifier(self, key: str) -> str | None:
         value = self.filled(key)
-        if value is not None and len(value) > LONGEST_ID:
-            what = f"has {len(value)} characters"
+        # What a case's id spells with three characters.
+        thrice = "/%" if key == "question_id" else "%"
+        length = len(value or "") + 2 * sum((value or "").count(mark) for mark in thrice)
+        if length > LONGEST_ID:
+            what = f"has {length} characters, each of {thrice} counted as three"
             self.refuse(key, RejectReason.TOO_LONG, what, f"at most {LONGEST_ID}")
             return None
         return value
@@ -100,10 +122,11 @@ class Cells:
         if _blank(value):
             return None
         number = _number(value)
-        if number is None or not math.isfinite(number) or number != int(number) or number < least:
-            what = f"is {_shown(value)}"
-            accepted = f"a whole number from {least}, or nothing"
-            self.refuse(key, RejectReason.BAD_COUNT, what, accepted)
+        if number is None or not least <= number <= HIGHEST_COUNT or number != int(number):
+            what = f"is {shown(value)}"
+            accepted = f"a whole number from {least} to {HIGHEST_COUNT:,}, or nothing"
+            advice = "write it in digits: 12000"
+            self.refuse(key, RejectReason.BAD_COUNT, what, accepted, advice)
             return None
         return int(number)
 
@@ -113,7 +136,7 @@ class Cells:
             return None
         known = value if isinstance(value, bool) else _BOOLEANS.get(str(value).strip().casefold())
         if known is None:
-            what = f"is {_shown(value)}"
+            what = f"is {shown(value)}"
             self.refuse(
                 key, RejectReason.BAD_BOOLEAN, what, "true, false, yes, no, 1, 0 or nothing"
             )
@@ -125,13 +148,13 @@ class Cells:
             return None
         number = _number(value)
         accepted = f"a number from {scale.low:g} to {scale.high:g}, or nothing if there is no score"
-        what = f"is {_shown(value)}"
+        what = f"is {shown(value)}"
         if number is None:
             self.refuse(key, RejectReason.NOT_A_NUMBER, what, accepted)
         elif not math.isfinite(number):
             self.refuse(key, RejectReason.NOT_FINITE, what, accepted, "a failed arm has no score")
         elif not scale.low <= number <= scale.high:
-            advice = "mend it or set cases.scale"
+            advice = "mend it, or write `cases.scale: {low: LOWEST, high: HIGHEST}`"
             self.refuse(key, RejectReason.OFF_SCALE, f"{what}, off the scale", accepted, advice)
         else:
             return number
@@ -148,10 +171,22 @@ def _number(value: Any) -> float | None:
         return None
 
 
+def _json_list(text: str) -> list[Any]:
+    """The texts of a JSON list, or `text` itself, which may begin with a bracket as well."""
+    if text.lstrip().startswith("["):
+        try:
+            items = json.loads(text)
+        except (ValueError, RecursionError):
+            items = None
+        if isinstance(items, list) and all(isinstance(item, str) for item in items):
+            return items
+    return [text]
+
+
 def _blank(value: Any) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

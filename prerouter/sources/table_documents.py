@@ -34,8 +34,8 @@ class DocumentFolder:
         if name is None:
             return None
 
-        def refuse(reason: RejectReason, what: str, accepted: str) -> None:
-            cells.refuse("document_path", reason, f"{name!r} {what}", accepted)
+        def refuse(reason: RejectReason, what: str, accepted: str, advice: str = "") -> None:
+            cells.refuse("document_path", reason, f"{name!r} {what}", accepted, advice)
 
         windows = PureWindowsPath(name)
         if PurePosixPath(name).is_absolute() or windows.drive or windows.root:
@@ -57,7 +57,8 @@ class DocumentFolder:
         except (OSError, ValueError) as error:
             detail = error.strerror if isinstance(error, OSError) else str(error)
             what = f"can't be read: {detail}"
-            refuse(RejectReason.DOCUMENT_MISSING, what, f"a file below {self.root}")
+            advice = "set cases.documents to the folder that the paths start from"
+            refuse(RejectReason.DOCUMENT_MISSING, what, f"a file below {self.root}", advice)
             return None
         return FoundDocument(path.relative_to(root).as_posix(), self.read[path])
 

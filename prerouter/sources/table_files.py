@@ -11,15 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prerouter.core.errors import InputError
+from prerouter.recipe.base import Section
 from prerouter.sources.problems import Problem, Problems, RejectReason
 from prerouter.sources.text_files import read_json_lines
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 _LONGEST_FIELD = 1 << 27
 _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 _MEND = "mend the line or leave it out"
+_PLAIN = "a text in UTF-8, a number, true or false"
 
 
 @dataclass(frozen=True)
@@ -44,10 +49,11 @@ class Table:
     rows: list[TableRow]
 
 
-def read_table(path: Path, problems: Problems) -> Table:
+def read_table(path: Path, problems: Problems, names: Section) -> Table:
     """All readable rows; those that can't be read go to `problems`.
 
-    An empty CSV cell and a JSON or Parquet null are None. Raises InputError where the file as a
+    An empty CSV cell and a JSON or Parquet null are None. Of Parquet, only columns that `names`
+    names are looked at: what others hold can't cost a row. Raises InputError where the file as a
     whole can't be read, holds no row, or is of no known kind.
     """
     reader = _READERS.get(path.suffix.lower())
@@ -61,7 +67,7 @@ def read_table(path: Path, problems: Problems) -> Table:
     try:
         if path.stat().st_size == 0:
             raise InputError(str(path), "is empty", "a table with at least one row")
-        table = reader(path, problems)
+        table = reader(path, problems, frozenset(dict(names).values()))
     except OSError as error:
         raise InputError(
             str(path), f"can't be read: {error.strerror or error}", next_step="check the path"
@@ -86,7 +92,7 @@ def _columns(path: Path, names: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _read_csv(path: Path, problems: Problems) -> Table:
+def _read_csv(path: Path, problems: Problems, names: frozenset[Any]) -> Table:
     # Bytes that are not UTF-8 become surrogates, so that they cost their row and not the file.
     data = path.read_bytes()
     text = data.decode("utf-8-sig", "surrogateescape")
@@ -109,12 +115,20 @@ def _read_csv(path: Path, problems: Problems) -> Table:
                     place,
                     f"byte {spoilt[0]} of the file is not UTF-8",
                     "UTF-8 text",
-                    _MEND,
+                    "save the file as UTF-8, or mend the line",
                 )
             if not header:
                 if problem is not None:
                     raise problem.error
                 header = list(_columns(path, fields))
+                other = next((mark for mark in ";\t|" if mark in fields[0]), None)
+                if other is not None and len(fields) == 1:
+                    raise InputError(
+                        place,
+                        f"is one column, {fields[0]!r}",
+                        "fields divided by commas",
+                        f"save the table with commas instead of {other!r}",
+                    )
                 continue
             if problem is None and len(fields) != len(header):
                 problem = Problem(
@@ -166,7 +180,7 @@ def _csv_rows(reader: Any, place: str) -> Iterator[tuple[int, list[str], Problem
             yield first, fields, None
 
 
-def _read_jsonl(path: Path, problems: Problems) -> Table:
+def _read_jsonl(path: Path, problems: Problems, names: frozenset[Any]) -> Table:
     columns: dict[str, None] = {}
     rows = []
     for line in read_json_lines(path):
@@ -178,7 +192,7 @@ def _read_jsonl(path: Path, problems: Problems) -> Table:
     return Table(path, tuple(columns), rows)
 
 
-def _read_parquet(path: Path, problems: Problems) -> Table:
+def _read_parquet(path: Path, problems: Problems, names: frozenset[Any]) -> Table:
     import pyarrow
     import pyarrow.parquet
 
@@ -186,17 +200,57 @@ def _read_parquet(path: Path, problems: Problems) -> Table:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             columns = _columns(path, list(file.schema_arrow.names))
+            used = [column for column in columns if column in names]
+            number = 0
             for batch in file.iter_batches():
-                for values in batch.to_pylist():
-                    rows.append(TableRow(f"{path}: row {len(rows) + 1}", values))
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+                for values in _batch_rows(batch, used):
+                    number += 1
+                    bad = {key: it for key, it in values.items() if isinstance(it, _Unreadable)}
+                    good = {key: it for key, it in values.items() if key not in bad}
+                    row = TableRow(f"{path}: row {number}", good)
+                    found = [
+                        Problem(RejectReason.UNREADABLE_LINE, row.cell(column), it.what, _PLAIN)
+                        for column, it in bad.items()
+                    ]
+                    if found:
+                        problems.refuse(*found, raw=row.raw)
+                    else:
+                        rows.append(row)
+    except pyarrow.ArrowException as error:
         raise InputError(
             str(path), f"can't be read as Parquet: {error}", next_step="write the file anew"
         ) from None
     return Table(path, columns, rows)
 
 
-_READERS: dict[str, Callable[[Path, Problems], Table]] = {
+@dataclass(frozen=True)
+class _Unreadable:
+    """A value that Arrow holds and Python can't: text that isn't UTF-8, a year past 9999."""
+
+    what: str
+
+
+def _batch_rows(batch: RecordBatch, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    values = [_column_values(batch.column(column)) for column in columns]
+    for number in range(batch.num_rows):
+        yield {column: cells[number] for column, cells in zip(columns, values, strict=True)}
+
+
+def _column_values(column: Any) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_value(scalar) for scalar in column]
+
+
+def _value(scalar: Any) -> Any:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError) as error:
+        return _Unreadable(f"can't be read: {error}")
+
+
+_READERS: dict[str, Callable[[Path, Problems, frozenset[Any]], Table]] = {
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,

@@ -30,6 +30,7 @@ class Draft:
     document: dict[str, Any]
     found: FoundDocument | None
     reference: dict[str, Any]
+    evidence: tuple[str, ...]
     models: tuple[AnswerModel, ...]
     scores: dict[Route, ArmScore]
     answers: dict[Route, str | MissingReason]
@@ -59,6 +60,7 @@ def draft_row(cells: Cells, section: TableSource, folder: DocumentFolder) -> Dra
         "level": cells.filled("level"),
         "context_length": cells.filled("context_length"),
     }
+    evidence = cells.texts("evidence")
     models = _models(cells, section)
     scores = read_scores(cells, section.scale)
     answers = {route: _answer(cells, key) for route, key in ANSWERS.items()}
@@ -82,6 +84,7 @@ def draft_row(cells: Cells, section: TableSource, folder: DocumentFolder) -> Dra
         document=document,
         found=found,
         reference=reference,
+        evidence=evidence,
         models=models,
         scores=scores,
         answers=answers,

@@ -20,7 +20,7 @@ def join_scores(
     """Both arms' scores by case id. A row names its case by question id and answer model; the
     latter may be absent where the question has one case only.
     """
-    table = read_table(section.path, problems)
+    table = read_table(section.path, problems, section)
     columns = find_columns(table, section, ["question_id"], "cases.scores")
     require_a_score(columns, section.path, "cases.scores")
     of_question: dict[str, list[RoutingCase]] = {}

@@ -29,6 +29,9 @@ _INVISIBLE = re.compile(
 CHARACTERS_PER_TOKEN: dict[str, float] = {"novel": 4.323, "financial": 5.102, "paper": 3.759}
 CHARACTERS_PER_TOKEN_POOLED = 4.280
 
+# No document has more tokens, and no model a longer window.
+HIGHEST_COUNT = 10**9
+
 
 @dataclass(frozen=True)
 class DocumentText:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from prerouter.core.errors import InputError
+from prerouter.core.errors import CombinedError, InputError
 from prerouter.core.records import DocumentFile, RoutingCase, SplitAssignment
 from prerouter.recipe.cases import CasesSection, LaraSource, SampleSource, TableSource
 from prerouter.recipe.recipe import Recipe
-from prerouter.runs.rows import file_sha256, read_rows
+from prerouter.runs.rows import file_sha256, folder_sha256, read_rows
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.sources.lara import load_lara
 from prerouter.sources.loaded import Loaded
 from prerouter.sources.near_duplicates import Components, find_components
 from prerouter.sources.sample import load_sample
+from prerouter.sources.served import unserved
 from prerouter.sources.table import load_table
 from prerouter.stages.split import Stratum, split_counts, split_questions, straddling, strata
 
@@ -84,6 +84,8 @@ def _run(run: StageRun) -> None:
     run.progress.start("cases: comparing documents", None)
     divided = divide(recipe, loaded)
     cases, assignments = divided.cases, divided.assignments
+    if errors := unserved(recipe, loaded, assignments):
+        raise CombinedError(errors)
     run.write("references.jsonl", loaded.references)
     run.write("documents.jsonl", loaded.documents)
     run.write("answers.jsonl", loaded.answers)
@@ -103,20 +105,34 @@ def _run(run: StageRun) -> None:
     run.report["near_duplicates"] = divided.components.report
 
 
+def missing_sources(recipe: Recipe) -> list[InputError]:
+    """An error for every file or folder of the source that isn't there."""
+    section = recipe.cases
+    named = {"cases.path": section.path}
+    if isinstance(section, TableSource):
+        named |= {"cases.scores.path": section.scores.path} if section.scores else {}
+        named |= {"cases.documents": section.documents} if section.documents else {}
+    return [
+        InputError(
+            str(path),
+            "no such file or folder",
+            f"looked for {path.absolute()}",
+            "relative paths are looked up from the working directory: mend the path in the "
+            f"recipe, or give it by --set {key}=...",
+        )
+        for key, path in named.items()
+        if not path.exists()
+    ]
+
+
 def _inputs(recipe: Recipe) -> dict[str, str]:
     """Hashes of all that the source reads, so that a changed file makes the cases anew."""
-    hashes = {}
-    for path in source_paths(recipe.cases):
-        if not path.exists():
-            raise InputError(
-                str(path),
-                "no such file or folder",
-                f"looked for {path.absolute()}",
-                "relative paths are looked up from the working directory: mend the path in the "
-                "recipe, or give it by --set cases.path=...",
-            )
-        hashes[str(path)] = file_sha256(path) if path.is_file() else _folder_sha256(path)
-    return hashes
+    if missing := missing_sources(recipe):
+        raise CombinedError(missing)
+    return {
+        str(path): file_sha256(path) if path.is_file() else folder_sha256(path)
+        for path in source_paths(recipe.cases)
+    }
 
 
 def _changed_documents(recipe: Recipe) -> list[str]:
@@ -132,13 +148,6 @@ def _changed_documents(recipe: Recipe) -> list[str]:
     return changed
 
 
-def _folder_sha256(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and ".git" not in p.parts):
-        digest.update(f"{path.relative_to(folder)}\0{file_sha256(path)}\n".encode())
-    return digest.hexdigest()
-
-
 STAGE = Stage(
     name="cases",
     sections=lambda recipe: {
@@ -150,5 +159,6 @@ STAGE = Stage(
     run=_run,
     inputs=_inputs,
     lost=_changed_documents,
+    skips_bad=lambda recipe: True,
     packages=("pyarrow",),
 )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from pathlib import Path
 
 import numpy as np
 
-from prerouter.core.errors import InputError, StageError
+from prerouter.core.errors import StageError
 from prerouter.core.records import (
     Label,
     Reference,
@@ -22,11 +20,14 @@ from prerouter.core.records import (
     Step,
     Trace,
 )
+from prerouter.measures.traces import trace_digest, trace_key
 from prerouter.prompts.trace import trace_steps
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.teach import FilterSection
-from prerouter.runs.rows import file_sha256, read_lines, read_rows
+from prerouter.runs.rows import file_sha256, read_lines
 from prerouter.runs.stage import Stage, StageRun
+from prerouter.sources.problems import Problems
+from prerouter.sources.traces import missing_traces, read_traces
 
 
 class FilterReason(StrEnum):
@@ -105,7 +106,7 @@ class Sieve:
         if len(kept) >= self._per_case:
             return FilterReason.ENOUGH_FOR_CASE
         # Texts matter only where a case may keep several: one digest less for each record.
-        digest = _digest(trace) if self._per_case > 1 else b""
+        digest = trace_digest(trace) if self._per_case > 1 else b""
         if digest and digest in kept:
             return FilterReason.SAME_TRACE
         self._kept[case_id] = (*kept, digest)
@@ -125,15 +126,6 @@ def balance(kept: Mapping[str, Route], seed: int) -> set[str]:
         if len(keys) > fewest:
             left_out.update(generator.choice(keys, len(keys) - fewest, replace=False).tolist())
     return left_out
-
-
-def trace_key(trace: Trace) -> str:
-    return f"{trace.case_id}|{trace.teacher}|{trace.sample}"
-
-
-def _digest(trace: Trace) -> bytes:
-    text = trace.rationale.model_dump_json()
-    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 class Yield:
@@ -180,9 +172,10 @@ def _run(run: StageRun) -> None:
     yields, sieve = Yield(), Sieve(labels, sides, section.per_case, student_form(run.recipe))
     by_split: dict[str, Counter[str]] = {split: Counter() for split in (*Split,)}
     run.progress.start("filter", None)
+    problems = Problems(run.skip_bad, "filter")
     rejects = run.reject_log(flush_every=1000)
     with run.log(Trace, trace_key, flush_every=1000) as log:
-        lines = read_lines(_traces_file(run, section), Trace)
+        lines = _read(run, section, problems)
         for number, (trace, line) in enumerate(lines, start=1):
             run.progress.advance()
             key, reason = trace_key(trace), sieve.reason(trace)
@@ -210,6 +203,9 @@ def _run(run: StageRun) -> None:
                 rejects.append(
                     Reject(stage="filter", key=name, reason=reason.value, detail=_detail(trace))
                 )
+    problems.stop(str(section.traces))
+    for reject in problems.rejects:
+        rejects.append(reject)
     run.report["yield"] = yields.report()
     run.report["kept"] = {
         split.value: dict(sorted(by_split[split].items()))
@@ -222,8 +218,13 @@ def _detail(trace: Trace) -> str:
     return f"decided {trace.decision.value}"
 
 
-def _traces_file(run: StageRun, section: FilterSection) -> Path:
-    return section.traces or run.recipe.run_dir / "teach" / "rows.jsonl"
+def _read(
+    run: StageRun, section: FilterSection, problems: Problems
+) -> Iterator[tuple[Trace, bytes]]:
+    """The traces and their lines. What this program wrote itself has no bad line to skip."""
+    if section.traces is not None:
+        return read_traces(section.traces, problems)
+    return read_lines(run.recipe.run_dir / "teach" / "rows.jsonl", Trace)
 
 
 def _balanced_out(
@@ -237,7 +238,7 @@ def _balanced_out(
     sieve = Sieve(labels, sides, section.per_case, student_form(run.recipe))
     kept = {
         trace_key(trace): trace.decision
-        for trace in read_rows(_traces_file(run, section), Trace)
+        for trace, _ in _read(run, section, Problems(skip_bad=True))
         if sieve.reason(trace) is None and sides[trace.case_id] is Split.TRAIN
     }
     return balance(kept, run.recipe.seed)
@@ -259,17 +260,16 @@ def _check_classes(
         "filter",
         f"the kept training traces decide {found} only ({kept.total()} traces)",
         "both routes, or filter.one_class: warn where one is meant",
-        f"yield by label: {yields.get('label', {})}; look at the labels and at the teacher",
+        f"yield by label: {yields.get('label', {})}; look at the labels, at the teacher, and at "
+        "rejects.jsonl in the stage's folder",
     )
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
+    for error in missing_traces(recipe.filter):
+        raise error
     path = recipe.filter.traces if recipe.filter else None
-    if path is None:
-        return {}
-    if not path.is_file():
-        raise InputError(str(path), "no such file", "traces as JSONL", "mend filter.traces")
-    return {str(path): file_sha256(path)}
+    return {str(path): file_sha256(path)} if path else {}
 
 
 STAGE = Stage(
@@ -284,4 +284,5 @@ STAGE = Stage(
     ),
     run=_run,
     inputs=_inputs,
+    skips_bad=lambda recipe: bool(recipe.filter and recipe.filter.traces),
 )

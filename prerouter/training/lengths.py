@@ -1,6 +1,6 @@
-"""How long training examples get, counted with the student's tokenizer but without transformers.
+"""How long prompts get, counted with the model's own tokenizer but without transformers.
 
-`prerouter check` has to know this on a machine that has neither torch nor the model.
+`prerouter check` and `estimate` have to know this where there is neither torch nor the model.
 """
 
 from __future__ import annotations
@@ -12,33 +12,42 @@ from typing import TYPE_CHECKING, Any
 
 from prerouter.core.errors import InputError
 from prerouter.core.records import Message
+from prerouter.training.pieces import PieceTokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TokenCounter = Callable[[Sequence[Message], bool], int]
+PromptTokenizer = Callable[[Sequence[Sequence[Message]], bool | None], list[list[int]]]
 
 
-def token_counter(folder: Path) -> TokenCounter:
-    """A function (messages, thinking) -> tokens of the inference prompt, by the tokenizer.json and
-    the chat template in `folder`. Raises InputError where one is missing or unreadable."""
+def prompt_tokenizer(folder: Path) -> PromptTokenizer:
+    """A function (prompts, thinking) -> the token ids of each prompt at inference, by the
+    tokenizer.json and the chat template in `folder`; prompts that come together share their work.
+
+    Thinking None leaves the switch to the template, as servers do that are told nothing. Raises
+    InputError where a file is missing or unreadable.
+    """
     from jinja2.exceptions import TemplateError
 
-    tokenizer = _read_tokenizer(folder)
+    pieces = PieceTokenizer(_read_tokenizer(folder))
     template = _read_chat_template(folder)
 
-    def count(messages: Sequence[Message], thinking: bool) -> int:
+    def encode(prompts: Sequence[Sequence[Message]], thinking: bool | None) -> list[list[int]]:
+        switch = {} if thinking is None else {"enable_thinking": thinking}
         try:
-            text = template.render(
-                messages=[message.model_dump() for message in messages],
-                add_generation_prompt=True,
-                enable_thinking=thinking,
-            )
+            texts = [
+                template.render(
+                    messages=[message.model_dump() for message in messages],
+                    add_generation_prompt=True,
+                    **switch,
+                )
+                for messages in prompts
+            ]
         except TemplateError as error:
             raise InputError(str(folder), f"its chat template fails: {error}") from None
-        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+        return pieces.encode(texts)
 
-    return count
+    return encode
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer:
@@ -49,13 +58,17 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
         raise InputError(
             str(folder),
             "holds no tokenizer.json",
-            "the folder of the student's tokenizer",
+            "the folder of the model's tokenizer",
             "download it beside the recipe, or leave out --tokenizer",
         )
     try:
-        return Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # noqa: BLE001 -- the library raises nothing narrower
         raise InputError(str(path), f"is no tokenizer: {error}") from None
+    # The file may ask for either, and a count would then be of something else.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _read_chat_template(folder: Path) -> Any:

@@ -69,3 +69,31 @@ def test_a_recipe_that_is_a_list_is_refused(tmp_path: Path) -> None:
     path.write_text("- a\n- b\n")
     with pytest.raises(RecipeError, match="not a mapping"):
         read_yaml(path)
+
+
+class Nested(Section):
+    inner: Inner | None = None
+    more: tuple[Inner, ...] | None = None
+    outer: Outer | None = None
+
+
+@pytest.mark.parametrize("written", ["inner:", "inner: null", "inner: ~"])
+def test_a_blank_section_is_refused_by_its_name(written: str) -> None:
+    with pytest.raises(CombinedError) as caught:
+        validate(Nested, parse_yaml(f"{written}\nouter: {{inner: }}", "r.yaml"), "r.yaml")
+    assert caught.value.lines == [
+        f"r.yaml: {name}: is blank; fill it in, or write `inner: {{}}` for the defaults; "
+        "leave the key out where it is not wanted"
+        for name in ("inner", "outer.inner")
+    ]
+
+
+def test_a_blank_value_that_has_a_default_is_no_section() -> None:
+    assert validate(Nested, parse_yaml("more:", "r.yaml"), "r.yaml") == Nested()
+
+
+def test_a_section_is_taken_out_by_null_and_not_by_nothing() -> None:
+    data = {"inner": {"name": "a"}, "outer": {"inner": {"name": "b"}}}
+    assert apply_overrides(data, ["outer=null"]) == {"inner": {"name": "a"}}
+    with pytest.raises(CombinedError, match="outer: is blank"):
+        validate(Nested, apply_overrides(data, ["outer="]), "r.yaml")

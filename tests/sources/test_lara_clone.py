@@ -448,3 +448,10 @@ def test_compact_document_that_was_altered(small: Compact) -> None:
     loaded = small.load(skip_bad=True)
     assert [reject.reason for reject in loaded.rejects] == ["document_altered"]
     assert not loaded.bodies
+
+
+def test_a_model_whose_name_is_no_text_is_told(made: Clone) -> None:
+    name = os.fsdecode(b"m\xff")
+    made.predictions(name, f"rag_preds_{name}_32k_paper_location", _told("a"))
+    with pytest.raises(InputError, match=r"has predictions of 'm\\udcff', a name that can't be"):
+        made.load()

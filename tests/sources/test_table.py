@@ -106,6 +106,8 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str, str]] = {
     "NaN score": ({"rag_score": float("nan")}, "not_finite", "column rag_score: is nan"),
     "infinite score": ({"lc_score": float("inf")}, "not_finite", "column lc_score: is inf"),
     "negative length": ({"document_tokens": -5}, "bad_count", "column document_tokens: is -5"),
+    "a length past all measure": ({"document_tokens": 1e30}, "bad_count", "to 1,000,000,000"),
+    "a window past all measure": ({"context_window": 2e9}, "bad_count", "to 1,000,000,000"),
     "window of nothing": ({"context_window": 0}, "bad_count", "a whole number from 1"),
     "second row of one id": ({"question_id": "q1", "question": GOOD["question"]}, "duplicate", ""),
     "one id, two questions": ({"question_id": "q1"}, "conflicting_question", "the question is not"),
@@ -120,6 +122,7 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str, str]] = {
         "conflicting_document",
         "tokens is not the one at",
     ),
+    "an id of slashes": ({"question_id": "/" * 67}, "too_long", "has 201 characters"),
     "an id too long": ({"question_id": "q" * 300}, "too_long", "has 300 characters"),
 }
 # What only a file without types can hold.
@@ -129,7 +132,7 @@ BAD_TEXTS: dict[str, tuple[dict[str, Any], str, str]] = {
     "score with an underscore": ({"lc_score": "0_1"}, "not_a_number", "is '0_1'"),
     "NaN as text": ({"rag_score": "NaN"}, "not_finite", "is 'NaN'"),
     "half a token": ({"document_tokens": "12.5"}, "bad_count", "is '12.5'"),
-    "length of words": ({"document_tokens": "long"}, "bad_count", "is 'long'"),
+    "length of words": ({"document_tokens": "12 thousand"}, "bad_count", "is '12 thousand'"),
     "endless length": ({"document_tokens": "inf"}, "bad_count", "is 'inf'"),
     "boolean of another spelling": ({"thinking": "ja"}, "bad_boolean", "true, false, yes, no"),
     "answerable of another spelling": ({"answerable": "2"}, "bad_boolean", "is '2'"),
@@ -388,9 +391,16 @@ def test_the_same_question_twice_is_a_duplicate_without_ids_too(tmp_path: Path) 
 
 
 def test_no_answer_model_anywhere(tmp_path: Path) -> None:
-    path = _write(tmp_path / "cases.csv", [{"question": "q"}])
+    path = _write(tmp_path / "cases.csv", [{"question": "q"}, {"question": "r"}])
     (message,) = _lines(path)
-    assert "add a column answer_model, or `cases.answer_models: [{name: NAME}]`" in message
+    assert message.startswith(f"{path}: names no answer model, and neither does the recipe")
+    assert "`cases.answer_models: [{name: NAME, context_window: TOKENS}]`" in message
+
+
+def test_a_row_without_an_answer_model_where_others_have_one(tmp_path: Path) -> None:
+    path = _write(tmp_path / "cases.jsonl", [GOOD, {"question": "q"}])
+    (message,) = _lines(path)
+    assert message.startswith(f"{path}:2, column answer_model: names no answer model")
 
 
 def test_the_recipe_fills_what_a_row_leaves_open_of_its_model(tmp_path: Path) -> None:
@@ -556,3 +566,60 @@ def test_files_of_scores_that_do_not_fit(tmp_path: Path) -> None:
 def test_two_loads_are_equal(tmp_path: Path) -> None:
     path = _write(tmp_path / "cases.parquet", [GOOD, SECOND])
     assert _load(path) == _load(path)
+
+
+def test_questions_and_models_with_slashes_do_not_collide(tmp_path: Path) -> None:
+    rows = [
+        GOOD | {"question_id": "a/b", "answer_model": "c"},
+        GOOD | {"question_id": "a", "answer_model": "b/c"},
+    ]
+    loaded = _load(_write(tmp_path / "cases.jsonl", rows))
+    assert [case.case_id for case in loaded.cases] == ["a%2Fb/c", "a/b/c"]
+    assert len(loaded.scores) == 2
+
+
+def test_a_parquet_column_that_nobody_uses_can_not_cost_a_row(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    far = pa.array([2**62, 1], type=pa.int64()).cast(pa.timestamp("ms"))
+    table = pa.Table.from_pylist([GOOD, SECOND])
+    path = tmp_path / "cases.parquet"
+    pq.write_table(table.append_column("when", far), path)
+    loaded = _load(path)
+    assert len(loaded.cases) == 2
+    assert loaded.counts["columns_not_used"] == 1
+
+
+def test_a_parquet_value_that_can_not_be_read_costs_its_row(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.Table.from_pylist([GOOD, SECOND])
+    spoilt = pa.array([b"location", b"\xff"]).buffers()
+    levels = pa.Array.from_buffers(pa.string(), 2, spoilt)
+    path = tmp_path / "cases.parquet"
+    pq.write_table(table.set_column(table.column_names.index("level"), "level", levels), path)
+    (line,) = _lines(path)
+    assert line.startswith(f"{path}: row 2, column level: can't be read: 'utf-8' codec")
+    loaded = _load(path, skip_bad=True)
+    assert [case.question_id for case in loaded.cases] == ["q1"]
+    assert [reject.reason for reject in loaded.rejects] == ["unreadable_line"]
+
+
+def test_a_table_divided_by_semicolons_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "cases.csv"
+    path.write_text("question;answer_model\nWhy?;m\n")
+    (line,) = _lines(path)
+    assert line == (
+        f"{path}:1: is one column, 'question;answer_model'; fields divided by commas; "
+        "save the table with commas instead of ';'"
+    )
+
+
+def test_the_longest_names_make_a_case(tmp_path: Path) -> None:
+    longest = {"question_id": "/" * 66 + "ab", "document_id": "/" * 200, "answer_model": "%" * 66}
+    row = GOOD | longest | {"thinking": True}
+    (case,) = _load(_write(tmp_path / "cases.jsonl", [row])).cases
+    assert case.document.document_id == "/" * 200
+    assert case.case_id.startswith("%2F%2F")

@@ -1,0 +1,25 @@
+"""What a recipe names outside its run, looked for before hours of work rest on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prerouter.core.errors import CheckpointError, InputError, PrerouterError
+from prerouter.publishing.checkpoint import may_replace
+from prerouter.recipe.recipe import Recipe
+from prerouter.sources.traces import missing_traces
+from prerouter.stages.cases import missing_sources
+
+
+def unmet(recipe: Recipe) -> list[PrerouterError]:
+    """An error for every file or folder that isn't there, or that stands in the router's place."""
+    errors: list[PrerouterError] = [*missing_sources(recipe), *missing_traces(recipe.filter)]
+    model = recipe.train.model if recipe.train else ""
+    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+        errors.append(InputError(model, "no such folder", next_step="mend train.model"))
+    if recipe.publish:
+        try:
+            may_replace(recipe.published_dir)
+        except CheckpointError as error:
+            errors.append(error)
+    return errors

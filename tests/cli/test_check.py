@@ -1,0 +1,151 @@
+"""`prerouter check`: what a run would stumble over is told before it begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.e2e.runner import prerouter, rows
+
+HARBOUR = "The harbour froze in March of the third year."
+FILLER = " ".join(f"Nothing of note befell house number {number}." for number in range(60))
+
+
+def own_documents(folder: Path, **sections: Any) -> Path:
+    """Six documents of the user's own, two questions each, and a recipe over them."""
+    questions = []
+    (folder / "documents").mkdir()
+    for number in range(6):
+        mill = f"The mill of parish {number} burned in June."
+        body = f"{HARBOUR}\n{FILLER}\n{mill}\n{FILLER}\n"
+        (folder / "documents" / f"{number}.txt").write_text(body)
+        asked = {"document_path": f"{number}.txt", "document_type": "chronicle"}
+        questions += [
+            asked | {"question": "When did the harbour freeze?", "evidence": HARBOUR},
+            asked | {"question": "What burned, and what froze?", "evidence": [mill, HARBOUR]},
+        ]
+    path = folder / "mine.jsonl"
+    path.write_text("".join(json.dumps(question) + "\n" for question in questions))
+    recipe = {
+        "name": "mine",
+        "runs_dir": str(folder / "runs"),
+        "cases": {
+            "source": "table",
+            "path": str(path),
+            "documents": str(folder / "documents"),
+            "answer_models": [{"name": "reader", "context_window": 4096}],
+        },
+        "rag": {"chunk_tokens": 30, "overlap_tokens": 5, "top_k": 1},
+        "answer": {"reserved_tokens": 0},
+        "score": {"metric": "evidence_recall"},
+        **sections,
+    }
+    written = folder / "mine.yaml"
+    written.write_text(yaml.safe_dump(recipe))
+    return written
+
+
+def errors(*arguments: str) -> list[str]:
+    done = prerouter(*arguments)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()
+
+
+def test_own_documents_with_evidence_are_answered_scored_and_labelled(tmp_path: Path) -> None:
+    recipe = str(own_documents(tmp_path))
+    checked = prerouter("check", recipe)
+    assert checked.returncode == 0, checked.stderr
+    assert "stages: cases, answer, score, label" in checked.stdout
+    done = prerouter("run", recipe)
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "runs" / "mine"
+    answers = rows(run, "answer/rows.jsonl")
+    assert {(answer["route"], bool(answer["text"])) for answer in answers} == {
+        ("RAG", True),
+        ("LC", True),
+    }
+    scores = [
+        [pair["arms"][route]["score"] for route in ("RAG", "LC")]
+        for pair in rows(run, "score/rows.jsonl")
+    ]
+    # One chunk holds the one passage and never both of two; the window holds the whole document.
+    assert scores == [[1.0, 1.0], [0.5, 1.0]] * 6
+    assert [label["route"] for label in rows(run, "label/rows.jsonl")] == ["RAG", "LC"] * 6
+
+
+def test_what_the_table_can_not_serve_is_told_at_once(tmp_path: Path) -> None:
+    recipe = str(
+        own_documents(
+            tmp_path, score={"metric": "token_f1"}, evaluate={}, route={"routers": ["always_rag"]}
+        )
+    )
+    table = tmp_path / "mine.jsonl"
+    table.write_text(table.read_text().replace('"evidence"', '"proof"'))
+    expected = ["error: answer.reader: ", "error: score.metric: token_f1 "]
+    for verb in ("check", "run"):
+        lines = errors(verb, recipe)
+        told = [line for line in lines if line.startswith("error: ")]
+        assert len(told) == len(expected)
+        for line, start in zip(told, expected, strict=True):
+            assert line.startswith(start)
+
+
+@pytest.mark.parametrize("verb", ["check", "run"])
+def test_a_folder_that_is_no_routers_is_told_before_anything_runs(
+    tmp_path: Path, verb: str
+) -> None:
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    (taken / "thesis.tex").touch()
+    recipe = own_documents(
+        tmp_path,
+        teach={"teacher": "guideline"},
+        filter={},
+        train={"model": "embedded:SmolLM2-135M-Instruct"},
+        route={"routers": ["student"]},
+        evaluate={},
+        publish={"folder": str(taken)},
+    )
+    lines = errors(verb, str(recipe))
+    assert lines == [
+        f"error: {taken}: exists and is no router's folder; a new name, or an earlier router to "
+        "replace; set publish.folder"
+    ]
+    assert not (tmp_path / "runs").exists()
+
+
+def test_every_path_that_is_not_there_is_told(tmp_path: Path) -> None:
+    recipe = own_documents(
+        tmp_path,
+        filter={"traces": str(tmp_path / "traces.jsonl")},
+        train={"model": str(tmp_path / "student")},
+    )
+    overrides = ("--set", f"cases.documents={tmp_path}/books", "--set", f"cases.path={tmp_path}/no")
+    places = [line.split(": ")[1] for line in errors("check", str(recipe), *overrides)]
+    names = ("no", "books", "traces.jsonl", "student")
+    assert places == [f"{tmp_path}/{name}" for name in names]
+
+
+def test_skip_bad_counts_what_a_run_would_leave_out(tmp_path: Path) -> None:
+    traces = tmp_path / "traces.jsonl"
+    traces.write_text("no trace\n")
+    recipe = str(own_documents(tmp_path, filter={"traces": str(traces)}))
+    with (tmp_path / "mine.jsonl").open("a") as table:
+        table.write('{"question": ""}\n')
+        table.write('{"question": "Who?", "document_tokens": 1e30}\n')
+    lines = errors("check", recipe)
+    assert [line.split(": ")[1] for line in lines] == [
+        f"{tmp_path}/mine.jsonl:13, column question",
+        f"{tmp_path}/mine.jsonl:14, column document_tokens",
+        f"{traces}:1",
+    ]
+    done = prerouter("check", recipe, "--skip-bad")
+    assert done.returncode == 0, done.stderr
+    assert "cases: 12 over 12 questions" in done.stdout
+    assert "cases: 2 refused (bad_count 1, empty_question 1)\n" in done.stdout
+    assert "filter.traces: 1 refused (unreadable_line 1)\n" in done.stdout
