@@ -1,5 +1,20 @@
-"""`python -m prerouter`, for launchers that start a module."""
+"""The program: `python -m prerouter` and the console script, which a Ctrl-C ends with one line."""
 
-from prerouter.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run the command line, imported inside so that an interrupt of its imports is caught too."""
+    try:
+        from prerouter.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped; finished rows are kept, run again to go on\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -20,9 +21,17 @@ from rich.progress import (
 
 def plain(text: str, *, error: bool = False) -> None:
     """One line as it is: no markup, no wrapping, for text that may come from a stranger."""
-    stream = sys.stderr if error else sys.stdout
-    stream.write(_visible(text) + "\n")
-    stream.flush()
+    write(_visible(text) + "\n", sys.stderr if error else sys.stdout)
+
+
+def write(text: str, stream: TextIO) -> None:
+    """Text that is shown already as it should be. Where its reader (head, less) has gone, it is
+    dropped and so is what follows; the work goes on."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _visible(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,15 @@ from pydantic import ValidationError
 
 from prerouter.cli.console import plain
 from prerouter.core.errors import CombinedError, InputError
-from prerouter.core.records import AnswerModel, Decision, DocumentProfile, RagConfig, RoutingCase
+from prerouter.core.records import (
+    AnswerModel,
+    Decision,
+    DocumentProfile,
+    RagConfig,
+    Route,
+    RoutingCase,
+    StudentMode,
+)
 
 if TYPE_CHECKING:
     from prerouter.routers.learned import LearnedRouter
@@ -32,6 +41,8 @@ class Request:
     chunk_tokens: int | None
     overlap_tokens: int | None
     top_k: int | None
+    mode: str | None
+    threshold: float | None
 
 
 def make_case(request: Request, body: str, router: LearnedRouter) -> RoutingCase:
@@ -73,13 +84,20 @@ def make_case(request: Request, body: str, router: LearnedRouter) -> RoutingCase
         raise CombinedError(
             [
                 InputError(
-                    f"--{'.'.join(map(str, found['loc'])) or 'chunk-tokens'}",
+                    _option(found["loc"]),
                     found["msg"].removeprefix("Value error, "),
                     next_step="see --help",
                 )
                 for found in error.errors()
             ]
         ) from None
+
+
+def _option(place: tuple[int | str, ...]) -> str:
+    """The option that gave what stands at `place` of a case; a rule over two has no place."""
+    names = {"name": "answer_model", "tokens": "document_tokens"}
+    name = str(place[-1]) if place else "overlap_tokens"
+    return "--" + names.get(name, name).replace("_", "-")
 
 
 def decide_one(request: Request, *, as_json: bool) -> None:
@@ -89,21 +107,34 @@ def decide_one(request: Request, *, as_json: bool) -> None:
         raise InputError(str(request.document), f"can't be read as UTF-8 text: {error}") from None
     from prerouter.routers.learned import LearnedRouter
 
-    router = LearnedRouter.from_pretrained(request.router)
+    router = LearnedRouter.from_pretrained(
+        request.router,
+        mode=StudentMode(request.mode) if request.mode else None,
+        threshold=request.threshold,
+    )
     decision = router.decide(make_case(request, body, router))[0]
     if as_json:
-        plain(decision.model_dump_json(exclude_none=True, exclude={"case_id"}))
+        plain(to_json(decision, router.fallback))
     else:
-        _print(decision, router.fallback.value)
+        _print(decision, router.fallback)
 
 
-def _print(decision: Decision, fallback: str) -> None:
+def to_json(decision: Decision, fallback: Route) -> str:
+    """The decision as one line; one without a route says what its maker advises to do then."""
+    shown = decision.model_dump(mode="json", exclude_none=True, exclude={"case_id"})
     if decision.route is None:
-        plain(f"no decision ({decision.failure}); the router's fallback is {fallback}")
+        shown["fallback"] = fallback.value
+    return json.dumps(shown, ensure_ascii=False)
+
+
+def _print(decision: Decision, fallback: Route) -> None:
+    if decision.route is None:
+        plain(f"no decision ({decision.failure}); the router's fallback is {fallback.value}")
         if decision.raw:
             plain(f"it wrote: {decision.raw}")
         return
-    plain(decision.route.value)
+    certainty = "" if decision.p_lc is None else f" (p_lc {decision.p_lc:.3f})"
+    plain(f"{decision.route.value}{certainty}")
     if decision.rationale is None:
         return
     for step, text in decision.rationale.steps.items():

@@ -5,17 +5,37 @@ Exit codes: 0 done; 1 an error that one line tells; 2 wrong usage; 130 stopped b
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Literal, Optional
 
 import typer
+from typer.core import TyperGroup
 
-from prerouter.core.errors import PrerouterError
+from prerouter.core.errors import PrerouterError, StageError
+
+
+class Verbs(TyperGroup):
+    """Every verb takes the program's own --debug, which may so stand before the verb or after."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for verb in self.commands.values():
+            verb.params += [option for option in self.params if option.name == "debug"]
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # Of a server or a worker that has gone: typer would end without a word.
+            raise StageError(
+                "system", f"a connection broke: {error}", next_step="run again: rows are kept"
+            ) from error
+
 
 app = typer.Typer(
     name="prerouter",
+    cls=Verbs,
     help="Decide, before anything is retrieved, whether to retrieve (RAG) or to read it all (LC).",
     no_args_is_help=True,
     add_completion=True,
@@ -32,16 +52,28 @@ Force = Annotated[bool, typer.Option("--force", help="Begin anew, whatever is fi
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Put bad input rows into rejects.jsonl and go on.")
 ]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def _ask_for_debug(value: bool) -> None:
+    global _debug
+    _debug = _debug or value
+
+
+_debug = False
+Debug = Annotated[
+    bool,
+    typer.Option(
+        "--debug",
+        help="Show the traceback of an error.",
+        callback=_ask_for_debug,
+        expose_value=False,
+    ),
+]
 
 
 @app.callback()
 def _options(debug: Debug = False) -> None:
-    global _debug
-    _debug = debug
-
-
-_debug = False
+    """The options of the program itself."""
 
 
 @app.command()
@@ -73,6 +105,7 @@ def _add_verb(name: str, help_text: str) -> None:
 
 for _name, _help in (
     ("cases", "Read the questions, group near-duplicate documents, split."),
+    ("profile", "Let a small model infer titles and types."),
     ("answer", "Answer every case by RAG and by LC."),
     ("score", "Score both answers against the reference."),
     ("label", "Find the ideal route of every pair of scores."),
@@ -87,6 +120,22 @@ for _name, _help in (
 
 
 @app.command()
+def dataset(
+    recipe: RecipePath,
+    overrides: Overrides = [],  # noqa: B006
+    force: Force = False,
+    push: Annotated[
+        bool,
+        typer.Option("--push", help="Put it on the Hub: dataset.repo_id, with HF_TOKEN's rights."),
+    ] = False,
+) -> None:
+    """Write the traces as Parquet files with a report and a card."""
+    from prerouter.cli.dataset import make_dataset
+
+    make_dataset(recipe, overrides, force=force, push=push)
+
+
+@app.command()
 def check(
     recipe: RecipePath,
     overrides: Overrides = [],  # noqa: B006
@@ -94,11 +143,50 @@ def check(
         Optional[Path],  # noqa: UP045 -- typer reads annotations at run time
         typer.Option(help="Folder of the student's tokenizer, to measure the longest example."),
     ] = None,
+    skip_bad: SkipBad = False,
 ) -> None:
     """Validate a recipe and its inputs without loading a model."""
     from prerouter.cli.check import check_recipe
 
-    check_recipe(recipe, overrides, tokenizer)
+    check_recipe(recipe, overrides, tokenizer, skip_bad=skip_bad)
+
+
+@app.command()
+def estimate(
+    recipe: RecipePath,
+    overrides: Overrides = [],  # noqa: B006
+    tokenizer: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Folder of the teacher's tokenizer, where its model isn't here."),
+    ] = None,
+    pilot: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Ask the teacher for so many cases; `teach` goes on from them.", min=1),
+    ] = None,
+    output_tokens: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Output tokens of a call, where they are known.", min=1),
+    ] = None,
+    throughput: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="Generated tokens a second, of all GPUs together.", min=1e-3),
+    ] = None,
+    gpus: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="GPUs that the throughput takes; by default the engine's.", min=1),
+    ] = None,
+    prices: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Own price table (YAML), in place of the one that ships."),
+    ] = None,
+    skip_bad: SkipBad = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the estimate as JSON.")] = False,
+) -> None:
+    """Tell what the teacher would cost: calls, tokens, USD, GPU-hours."""
+    from prerouter.cli.estimate import Options, estimate_recipe
+
+    options = Options(tokenizer, pilot, output_tokens, throughput, gpus, prices, skip_bad)
+    estimate_recipe(recipe, overrides, options, as_json=as_json)
 
 
 @app.command()
@@ -146,6 +234,14 @@ def decide(
         Optional[int],  # noqa: UP045
         typer.Option(help="Chunks retrieved; as trained for by default.", min=1),
     ] = None,
+    mode: Annotated[
+        Optional[Literal["explain", "decide"]],  # noqa: UP045
+        typer.Option(help="Write the six steps, or name the route at once; as trained by default."),
+    ] = None,
+    threshold: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(help="LC where p_lc is above it (mode decide); as published by default."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
     """Route one question over one document, and say why."""
@@ -165,15 +261,27 @@ def decide(
             chunk_tokens=chunk_tokens,
             overlap_tokens=overlap_tokens,
             top_k=top_k,
+            mode=mode,
+            threshold=threshold,
         ),
         as_json=as_json,
     )
 
 
 def main() -> None:
-    """Entry point: every error that a user can cause is told in a line, without a traceback."""
+    """Every error that a user can cause is told in a line, without a traceback.
+
+    Raises KeyboardInterrupt after a Ctrl-C: `prerouter.__main__` has the last word.
+    """
+    global _debug
+    _debug = False
     try:
         app()
+    except SystemExit as end:
+        # typer makes this code, and no line, of a Ctrl-C.
+        if end.code == 130:
+            raise KeyboardInterrupt from None
+        raise
     except PrerouterError as error:
         from prerouter.cli.console import plain
 
@@ -182,10 +290,6 @@ def main() -> None:
         for line in error.lines:
             plain(f"error: {line}", error=True)
         sys.exit(1)
-    except BrokenPipeError:
-        # The reader of our output (head, less) has gone; nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except OSError as error:
         from prerouter.cli.console import plain
 
@@ -193,10 +297,3 @@ def main() -> None:
             raise
         plain(f"error: {error.filename or 'system'}: {error.strerror}", error=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.stderr.write("stopped; finished rows are kept, run again to go on\n")
-        sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

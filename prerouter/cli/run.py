@@ -7,8 +7,9 @@ from pathlib import Path
 
 from prerouter.cli.console import TerminalProgress, plain
 from prerouter.cli.show import print_table
-from prerouter.core.errors import RecipeError
+from prerouter.core.errors import CombinedError, RecipeError
 from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.runs.ancestors import check_ancestors
 from prerouter.runs.stage import Outcome, execute
 
 
@@ -22,6 +23,7 @@ def run_recipe(
 ) -> None:
     """Run the stages of a recipe, or the one named `only`, and print a line for each."""
     recipe = load_recipe(path, overrides)
+    from prerouter.cli.needs import unmet
     from prerouter.stages.pipeline import VERBS, stages_of
 
     stages = stages_of(recipe)
@@ -31,6 +33,9 @@ def run_recipe(
                 f"{path}: {only}", "the recipe has no such section", next_step="add it"
             )
         stages = [VERBS[only]]
+        check_ancestors(VERBS[only], recipe, VERBS)
+    elif errors := unmet(recipe):
+        raise CombinedError(errors)
     with TerminalProgress() as progress:
         for stage in stages:
             outcome = execute(stage, recipe, progress, force=force, skip_bad=skip_bad)
@@ -38,8 +43,7 @@ def run_recipe(
             progress.note(describe(outcome))
     if only in (None, "evaluate") and recipe.evaluate:
         print_table(recipe.run_dir)
-    if only is None:
-        _print_paths(recipe)
+    _print_paths(recipe, [stage.name for stage in stages])
 
 
 def describe(outcome: Outcome) -> str:
@@ -58,11 +62,13 @@ def describe(outcome: Outcome) -> str:
     return f"{outcome.stage:<9} {'; '.join(parts)}"
 
 
-def _print_paths(recipe: Recipe) -> None:
+def _print_paths(recipe: Recipe, stages: Sequence[str]) -> None:
     plain("\nWritten:")
-    for path in sorted(recipe.run_dir.glob("*/manifest.json")):
-        plain(f"  {path.parent}/")
-    if recipe.evaluate:
+    for name in stages:
+        plain(f"  {recipe.run_dir / name}/")
+    if "evaluate" in stages:
         plain(f"  {recipe.run_dir / 'evaluate' / 'table.md'}")
-    if recipe.publish:
+    if "dataset" in stages:
+        plain(f"  {recipe.dataset_dir}/  (the data set, ready for the Hub)")
+    if "publish" in stages:
         plain(f"  {recipe.published_dir}/  (the router, ready for the Hub)")

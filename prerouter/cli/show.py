@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-from prerouter.cli.console import plain
-from prerouter.core.errors import InputError
+from prerouter.cli.console import plain, write
+from prerouter.core.errors import InputError, StageError
 from prerouter.runs.manifest import read_manifest
 
 
@@ -20,10 +21,15 @@ def show_run(folder: Path) -> None:
         raise InputError(
             str(folder), "is no run's folder", "a folder with cases/, label/, ...", "see runs/"
         )
+    finished = []
     for name in stages:
-        manifest = read_manifest(folder / name)
+        try:
+            manifest = read_manifest(folder / name)
+        except StageError as error:
+            plain(f"{name}: {error.line}")
+            continue
         if manifest is None:
-            plain(f"{name}: not finished")
+            plain(f"{name}: not finished; what it has done so far lies in {folder / name}/")
             continue
         model = f", {manifest.model}" if manifest.model else ""
         plain(f"{name}: {manifest.seconds:.1f} s{model}")
@@ -33,7 +39,8 @@ def show_run(folder: Path) -> None:
             plain(f"    refused, {reason}: {count:,}")
         for line in _report_lines(manifest.report):
             plain(f"    {line}")
-    if read_manifest(folder / "evaluate"):
+        finished.append(name)
+    if "evaluate" in finished:
         print_table(folder)
 
 
@@ -49,15 +56,18 @@ def print_table(run_folder: Path) -> None:
     if not console.is_terminal:
         # A file or a pipe has no width of its own: the one that the table is made for.
         console = Console(width=120)
-    for part in terminal_table(list(read_rows(run_folder / "evaluate" / "rows.jsonl", RoutingRow))):
-        console.print()
-        console.print(part)
+    rows = list(read_rows(run_folder / "evaluate" / "rows.jsonl", RoutingRow))
+    with console.capture() as captured:
+        for part in terminal_table(rows, console.width):
+            console.print()
+            console.print(part)
+    write(captured.get(), sys.stdout)
 
 
 def _report_lines(report: dict[str, Any], depth: int = 0) -> list[str]:
     lines = []
     for key, value in report.items():
-        if isinstance(value, dict) and depth < 2:
+        if isinstance(value, dict) and value and depth < 2:
             lines.append(f"{'  ' * depth}{key}:")
             lines += _report_lines(value, depth + 1)
         elif isinstance(value, list) and len(value) > 6:

@@ -11,11 +11,22 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 
 from prerouter.core.errors import CombinedError, PrerouterError, StageError
-from prerouter.core.records import ROUTES, Decision, Label, PairedScore, Record, Route, RoutingCase
+from prerouter.core.records import (
+    ROUTES,
+    Decision,
+    Label,
+    MissingReason,
+    PairedScore,
+    Record,
+    Route,
+    RoutingCase,
+)
+from prerouter.measures.missing import MissingArms
 from prerouter.measures.statistics import (
     Floats,
     Interval,
@@ -26,7 +37,7 @@ from prerouter.measures.statistics import (
 )
 
 ORACLE = "oracle"
-POOLED = "all"
+POOLED: Final = None  # which no answer model can be named
 
 
 class Measure(StrEnum):
@@ -41,18 +52,20 @@ class Measure(StrEnum):
 
 
 class RoutingRow(Record):
-    """One router on the cases of one answer model, or on all of them pooled (`POOLED`).
+    """One router on the cases of one answer model, or of all of them pooled (None).
 
     `n` cases have a label, and every measure is over these; `unlabelled` cases have none and are
-    in no measure. `undecided` of the n got no route from the router: the fallback route stands for
-    their QA and LC rate, and they count as wrong routes. `collapsed` is the one route that all
-    decided cases got, whether the router is meant to be fixed or not. `scale` is that of QA.
+    in no measure: `missing_arms` counts what they lack, by route and reason. `undecided` of the n
+    got no route from the router: the fallback route stands for their QA and LC rate, and they
+    count as wrong routes. `collapsed` is the one route that all decided cases got, whether the
+    router is meant to be fixed or not. `scale` is that of QA.
     """
 
     router: str
-    answer_model: str
+    answer_model: str | None = POOLED
     n: int
     unlabelled: int
+    missing_arms: dict[Route, dict[MissingReason, int]] = {}
     undecided: int
     n_groups: int
     scale: tuple[float, float]
@@ -128,23 +141,24 @@ def routing_table(
     Routers keep their order; the oracle, which follows the labels, comes last. Labels and scores
     of other cases are passed over. Raises a CombinedError where a router's decisions aren't exactly
     one for each case; a StageError where a labelled case lacks a score, where scales or judges
-    differ, or where an answer model is named as the pooled rows are.
+    differ, or where sums of scores on that scale pass what a float holds.
     """
     _check_decisions(decisions_by_router, cases)
     arrays = _to_arrays(decisions_by_router, labels, scores, cases, fallback)
     scale = _common_scale(scores, cases)
     models = list(dict.fromkeys(case.answer_model.name for case in cases))
-    if POOLED in models:
-        raise StageError(
-            "evaluate", f"an answer model is named {POOLED!r}", "that name is the pooled rows'"
-        )
+    pairs = {score.case_id: score for score in scores}
+    labelled = {label.case_id for label in labels}
     rows: list[RoutingRow] = []
     for model in [*models, POOLED]:
+        of_model = [case for case in cases if model in (POOLED, case.answer_model.name)]
         inside = np.arange(len(arrays.labels))
-        total = len(cases)
-        if model != POOLED:
+        if model is not POOLED:
             inside = np.flatnonzero(arrays.models == model)
-            total = sum(case.answer_model.name == model for case in cases)
+        missing = MissingArms()
+        for case in of_model:
+            if case.case_id not in labelled:
+                missing.add(pairs.get(case.case_id))
         groups, sums = _group_sums(arrays, inside)
         draws = resampled_sums(sums, resamples, seed) if len(groups) > 1 else np.empty((0,))
         for column, router in enumerate(arrays.chosen):
@@ -155,7 +169,8 @@ def routing_table(
                     router=router,
                     answer_model=model,
                     n=len(inside),
-                    unlabelled=total - len(inside),
+                    unlabelled=len(of_model) - len(inside),
+                    missing_arms=missing.by_route(),
                     undecided=int((~decided).sum()),
                     n_groups=len(groups),
                     scale=scale,
@@ -264,6 +279,13 @@ def _common_scale(
             "one judge and one scale in one table",
         )
     low, high, _ = next(iter(scales))
+    # A resample may draw every case of the worst group as often as there are cases.
+    if not np.isfinite(2.0 * len(cases) ** 2 * max(abs(low), abs(high))):
+        raise StageError(
+            "evaluate",
+            f"scores on a scale of {low:g} to {high:g} add up to no number",
+            next_step="give the scores on a narrower scale",
+        )
     return low, high
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from prerouter.measures.routing import ORACLE, POOLED, Measure, RoutingRow
@@ -24,6 +24,11 @@ _HEADINGS: dict[Measure, str] = {
     Measure.LC_RECALL: "LC recall",
     Measure.GAP_RECOVERED: "Gap recovered",
 }
+
+
+# Columns of a terminal from which on all measures stand side by side, and of a router's name.
+_WIDE = 100
+_ROUTER_WIDTH = 14
 
 
 @dataclass
@@ -84,41 +89,56 @@ def render_markdown(rows: Sequence[RoutingRow]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def terminal_table(rows: Sequence[RoutingRow]) -> list[Table]:
-    """A rich table for each answer model, which fits 120 columns: intervals under their values.
+def terminal_table(rows: Sequence[RoutingRow], width: int = 120) -> list[Table]:
+    """A rich table for each answer model: intervals under their values. Where a terminal has fewer
+    than 100 columns, two of them, with half of the measures each, which fit 80.
 
     Names stand as text, so that markup in them is shown and not obeyed.
     """
+    measures = list(_HEADINGS)
+    if width >= _WIDE:
+        return [_table(part, measures) for part in _parts(rows)]
+    half = len(measures) // 2
+    tables = []
+    for part in _parts(rows):
+        # What the title and the notes say holds for both.
+        tables.append(_table(replace(part, notes=[]), measures[:half]))
+        tables.append(_table(replace(part, title=""), measures[half:]))
+    return tables
+
+
+def _table(part: _Part, measures: Sequence[Measure]) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    tables = []
-    for part in _parts(rows):
-        table = Table(
-            box=box.SIMPLE_HEAD,
-            title=Text(part.title),
-            title_justify="left",
-            caption=Text("\n".join(part.notes)),
-            caption_justify="left",
-            padding=(0, 1, 0, 0),
-            pad_edge=False,
-            show_edge=False,
-        )
-        table.add_column("Router", overflow="fold", max_width=14)
-        for heading in _HEADINGS.values():
-            table.add_column(heading.replace(" ", "\n"), justify="right", overflow="fold")
-        table.add_column("Unde-\ncided", justify="right", overflow="fold")
-        for (name, verdict), cells, undecided in zip(
-            part.routers, part.cells, part.undecided, strict=True
-        ):
-            router = Text(name)
-            if verdict:
-                router.append(f"\n{verdict.replace(' ', chr(10), 1)}", style="bold red")
-            measures = [Text("\n".join(filter(None, cell))) for cell in cells]
-            table.add_row(router, *measures, undecided)
-        tables.append(table)
-    return tables
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=Text(part.title) if part.title else None,
+        title_justify="left",
+        caption=Text("\n".join(part.notes)) if part.notes else None,
+        caption_justify="left",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    longest = max(len(line) for name, verdict in part.routers for line in (name, *verdict.split()))
+    # Of a fixed width, so that a narrow terminal breaks no name: figures are wrapped first.
+    table.add_column("Router", overflow="fold", width=min(longest, _ROUTER_WIDTH))
+    for measure in measures:
+        heading = _HEADINGS[measure].replace(" ", "\n")
+        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("Unde-\ncided", justify="right", overflow="fold")
+    order = list(_HEADINGS)
+    for (name, verdict), cells, undecided in zip(
+        part.routers, part.cells, part.undecided, strict=True
+    ):
+        router = Text(name)
+        if verdict:
+            router.append(f"\n{verdict.replace(' ', chr(10), 1)}", style="bold red")
+        shown = [cells[order.index(measure)] for measure in measures]
+        table.add_row(router, *(Text("\n".join(filter(None, cell))) for cell in shown), undecided)
+    return table
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -133,10 +153,14 @@ def _parts(rows: Sequence[RoutingRow]) -> list[_Part]:
     return [_part(model, [row for row in rows if row.answer_model == model]) for model in models]
 
 
-def _part(model: str, rows: Sequence[RoutingRow]) -> _Part:
+def _short(name: str) -> str:
+    return name if len(name) <= 64 else f"{name[:40]}…{name[-23:]}"
+
+
+def _part(model: str | None, rows: Sequence[RoutingRow]) -> _Part:
     notes = _Notes()
     first = rows[0]
-    name = "All answer models" if model == POOLED else f"Answer model {one_line(model)}"
+    name = "All answer models" if model is None else f"Answer model {_short(one_line(model))}"
     few = notes.mark("so few cases say little about a router" if first.few_cases else None)
     title = (
         f"{name}: {_count(first.n, 'case')} with a label{few}, {first.unlabelled} without, over "
@@ -148,7 +172,7 @@ def _part(model: str, rows: Sequence[RoutingRow]) -> _Part:
         routers=[(one_line(row.router), _verdict(row)) for row in rows],
         cells=cells,
         undecided=[str(row.undecided) for row in rows],
-        notes=[_legend(rows), *notes.lines()],
+        notes=[_legend(rows), *_missing(first), *notes.lines()],
     )
 
 
@@ -184,6 +208,15 @@ def _fixed(value: float) -> str:
 
 def _percent(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:.1f}"
+
+
+def _missing(row: RoutingRow) -> list[str]:
+    """What the cases without a label lack, by route and reason: the same in every row of a part."""
+    arms = [
+        f"{route.value} {', '.join(f'{reason.value} {count}' for reason, count in counts.items())}"
+        for route, counts in row.missing_arms.items()
+    ]
+    return [f"Scores that the cases without a label lack: {'; '.join(arms)}."] if arms else []
 
 
 def _legend(rows: Sequence[RoutingRow]) -> str:

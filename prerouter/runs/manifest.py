@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import Record
+from prerouter.runs.rows import replacing
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -60,10 +61,9 @@ class Manifest(Record):
 
 def write_json(path: Path, data: Any) -> None:
     """Write JSON for people, renamed into place when complete."""
-    temporary = path.with_name(f".{path.name}.partial")
     text = json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False)
-    temporary.write_text(text + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as file:
+        file.write(f"{text}\n".encode())
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -77,8 +77,20 @@ def read_manifest(folder: Path) -> Manifest | None:
         raise StageError(
             str(path),
             f"is not a manifest of this version: {error.error_count()} fields differ",
-            next_step="run the stage again with --force",
+            next_step=f"run `prerouter {folder.name}` with --force: the other stages stand",
         ) from None
+
+
+def lineage(run_dir: Path, stages: Iterable[str]) -> dict[str, Manifest]:
+    """The manifests of `stages` and of all that they were made from by their own account, parents
+    first. A folder that an earlier recipe left beside them is no part of it."""
+    found: dict[str, Manifest] = {}
+    for stage in stages:
+        manifest = read_manifest(run_dir / stage)
+        if manifest is not None and stage not in found:
+            parents = (file.partition("/")[0] for file in manifest.fingerprint.parents)
+            found |= lineage(run_dir, parents) | {stage: manifest}
+    return found
 
 
 def installed_versions(*packages: str) -> dict[str, str]:

@@ -44,7 +44,8 @@ REJECTS = "rejects.jsonl"
 class Stage:
     """A verb. `sections` names the parts of the recipe it depends on; `parents` the files of
     earlier stages it reads; `inputs` hashes of anything outside the run (data files, prompts);
-    `lost` tells what it left beside its rows and is no longer there."""
+    `lost` tells what it left beside its rows and is no longer there; `skips_bad` whether it reads a
+    file of the user's that may hold bad rows."""
 
     name: str
     sections: Callable[[Recipe], Mapping[str, object]]
@@ -52,6 +53,7 @@ class Stage:
     run: Callable[[StageRun], None]
     inputs: Callable[[Recipe], dict[str, str]] = lambda recipe: {}
     lost: Callable[[Recipe], list[str]] = lambda recipe: []
+    skips_bad: Callable[[Recipe], bool] = lambda recipe: False
     packages: tuple[str, ...] = ()
 
 
@@ -164,7 +166,7 @@ def _execute(
     stage: Stage, recipe: Recipe, progress: Progress, *, force: bool, skip_bad: bool
 ) -> Outcome:
     folder = recipe.run_dir / stage.name
-    fingerprint = _fingerprint(stage, recipe, skip_bad)
+    fingerprint = fingerprint_of(stage, recipe, skip_bad)
     why = "--force" if force else ""
     finished = read_manifest(folder) if not force else None
     if finished is not None:
@@ -181,9 +183,7 @@ def _execute(
     if why and why != "goes on where it was stopped":
         progress.note(f"{stage.name}: begins anew: {why}")
         _clear(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / STARTED).exists():
-        write_json(folder / STARTED, fingerprint.model_dump(mode="json"))
+    _begin(folder, fingerprint)
     run = StageRun(recipe, folder, progress, skip_bad)
     begun = time.monotonic()
     try:
@@ -204,18 +204,64 @@ def _execute(
     return Outcome(stage.name, "done", manifest, why)
 
 
-def _fingerprint(stage: Stage, recipe: Recipe, skip_bad: bool) -> Fingerprint:
+def begun_for(stage: Stage, recipe: Recipe) -> bool:
+    """Whether what lies in the stage's folder was made for what the recipe asks for now."""
+    folder = recipe.run_dir / stage.name
+    return folder.exists() and not _changes_since_start(
+        folder, fingerprint_of(stage, recipe, False)
+    )
+
+
+@contextmanager
+def part_of(stage: Stage, recipe: Recipe, progress: Progress) -> Iterator[StageRun]:
+    """Do a part of an unfinished stage. What is appended stays, and `execute` goes on from there.
+
+    Raises StageError where it is finished, or the folder holds rows of something else: nothing is
+    cleared here.
+    """
+    folder = recipe.run_dir / stage.name
+    with _alone(recipe.run_dir):
+        if folder.exists() and not begun_for(stage, recipe):
+            raise StageError(
+                str(folder),
+                "was begun for another recipe",
+                next_step="give this run another name by --set name=...",
+            )
+        if read_manifest(folder):
+            raise StageError(str(folder), "is finished: no part of it is left to do")
+        _begin(folder, fingerprint_of(stage, recipe, False))
+        run = StageRun(recipe, folder, progress)
+        try:
+            yield run
+        finally:
+            run.close()
+
+
+def _begin(folder: Path, fingerprint: Fingerprint) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / STARTED).exists():
+        write_json(folder / STARTED, fingerprint.model_dump(mode="json"))
+
+
+def first_run(stage: str, parent: str, problem: str) -> StageError:
+    return StageError(
+        stage,
+        f"needs {parent}, which {problem}",
+        next_step=f"run `prerouter {parent}` on this recipe first, or `prerouter run`",
+    )
+
+
+def fingerprint_of(
+    stage: Stage, recipe: Recipe, skip_bad: bool, *, verify: bool = True
+) -> Fingerprint:
+    """What the stage would be made of now; `verify` hashes the parents' files once more."""
     parents = {}
     for file in stage.parents(recipe):
         name, _, rows = file.partition("/")
         manifest = read_manifest(recipe.run_dir / name)
         if manifest is None:
-            raise StageError(
-                stage.name,
-                f"needs {name}, which is not finished in {recipe.run_dir}",
-                next_step=f"run `prerouter {name}` on this recipe first, or `prerouter run`",
-            )
-        altered = _altered_files(recipe.run_dir / name, manifest, rows)
+            raise first_run(stage.name, name, f"is not finished in {recipe.run_dir}")
+        altered = _altered_files(recipe.run_dir / name, manifest, rows) if verify else []
         if altered:
             raise StageError(
                 f"{recipe.run_dir / file}",
@@ -224,7 +270,7 @@ def _fingerprint(stage: Stage, recipe: Recipe, skip_bad: bool) -> Fingerprint:
             )
         parents[file] = manifest.files[rows].sha256 if rows in manifest.files else "absent"
     sections = {name: _plain(section) for name, section in stage.sections(recipe).items()}
-    if skip_bad and stage.name == "cases":
+    if skip_bad and stage.skips_bad(recipe):
         sections["skip_bad"] = True
     return Fingerprint(
         stage=stage.name,

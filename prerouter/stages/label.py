@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from typing import cast
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import ROUTES, Label, PairedScore, Reject, Route, RoutingCase
+from prerouter.measures.missing import MissingArms, by_model, missing_arms
 from prerouter.runs.stage import Stage, StageRun
 
 # Two means of the same grades can differ in their last binary digits: that is a tie.
@@ -23,12 +26,11 @@ def label_scores(scores: Iterable[PairedScore], min_margin: float) -> Iterator[L
     for pair in scores:
         utilities = [pair.arms[route].score for route in ROUTES]
         if None in utilities:
-            missing = [(route, pair.arms[route].missing) for route in ROUTES]
             yield Reject(
                 stage="label",
                 key=pair.case_id,
                 reason="missing_arm",
-                detail="; ".join(f"{route.value} {why.value}" for route, why in missing if why),
+                detail="; ".join(f"{route.value} {why.value}" for route, why in missing_arms(pair)),
             )
         else:
             yield _label(pair.case_id, cast(list[float], utilities), min_margin)
@@ -36,11 +38,19 @@ def label_scores(scores: Iterable[PairedScore], min_margin: float) -> Iterator[L
 
 def _label(case_id: str, utilities: list[float], min_margin: float) -> Label:
     """`utilities` in the order of ROUTES, cheapest first."""
+    margin = utilities[-1] - utilities[0]
+    if not isfinite(margin):
+        raise StageError(
+            "label",
+            f"{case_id}: the scores {utilities[0]:g} and {utilities[-1]:g} lie too far apart",
+            "scores whose difference is a number",
+            "give the scores on a narrower scale",
+        )
     best = 0
     for dearer in range(1, len(utilities)):
         if utilities[dearer] - utilities[best] > min_margin + _ROUNDING:
             best = dearer
-    return Label(case_id=case_id, route=ROUTES[best], margin=utilities[-1] - utilities[0])
+    return Label(case_id=case_id, route=ROUTES[best], margin=margin)
 
 
 def _run(run: StageRun) -> None:
@@ -48,26 +58,31 @@ def _run(run: StageRun) -> None:
         case.case_id: case.answer_model.name for case in run.read("cases/rows.jsonl", RoutingCase)
     }
     routes: Counter[str] = Counter()
-    unlabelled: Counter[str] = Counter()
-    labelled = refused = 0
+    missing: dict[str, MissingArms] = defaultdict(MissingArms)
+
+    def counted(pairs: Iterable[PairedScore]) -> Iterator[PairedScore]:
+        for pair in pairs:
+            missing[models.get(pair.case_id, "?")].add(pair)
+            yield pair
+
     rejects = run.reject_log(flush_every=1000)
     with run.log(Label, lambda label: label.case_id, flush_every=1000) as log:
         run.progress.start("label", len(models))
-        scores = run.read(run.recipe.scores_file, PairedScore)
+        scores = counted(run.read(run.recipe.scores_file, PairedScore))
         for result in label_scores(scores, run.recipe.label.min_margin):
             run.progress.advance()
             if isinstance(result, Label):
                 log.append(result)
                 routes[result.route] += 1
-                labelled += 1
             else:
                 rejects.append(result)
-                unlabelled[f"{models.get(result.key, '?')}: {result.detail}"] += 1
-                refused += 1
+        unscored = [case for case in models if case not in log.done and case not in rejects.done]
+        for case_id in unscored:
+            missing[models[case_id]].add(None)
     run.report["labels"] = {route.value: routes[route] for route in Route}
-    run.report["unlabelled"] = refused
-    run.report["unlabelled_by_model_arm_reason"] = dict(sorted(unlabelled.items()))
-    run.report["cases_without_scores"] = len(models) - labelled - refused
+    run.report["unlabelled"] = len(rejects.done) + len(unscored)
+    run.report["cases_without_scores"] = len(unscored)
+    run.report["missing_by_model_arm_reason"] = by_model(missing)
 
 
 STAGE = Stage(

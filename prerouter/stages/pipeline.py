@@ -7,9 +7,11 @@ from prerouter.runs.stage import Stage
 from prerouter.stages import (
     answer,
     cases,
+    dataset,
     evaluate,
     filter,
     label,
+    profile,
     publish,
     route,
     score,
@@ -21,11 +23,13 @@ VERBS: dict[str, Stage] = {
     stage.name: stage
     for stage in (
         cases.STAGE,
+        profile.STAGE,
         answer.STAGE,
         score.STAGE,
         label.STAGE,
         teach.STAGE,
         filter.STAGE,
+        dataset.STAGE,
         train.STAGE,
         route.STAGE,
         evaluate.STAGE,
@@ -39,10 +43,12 @@ def stages_of(recipe: Recipe) -> list[Stage]:
     asked = {
         "cases": True,
         "label": True,
+        "profile": recipe.profile,
         "answer": recipe.answer,
         "score": recipe.score,
         "teach": recipe.teach,
         "filter": recipe.filter,
+        "dataset": recipe.dataset,
         "train": recipe.train,
         "route": recipe.route,
         "evaluate": recipe.evaluate,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from prerouter.core.records import (
@@ -12,12 +12,14 @@ from prerouter.core.records import (
     MissingReason,
     PairedScore,
     Reference,
+    Reject,
     Route,
     RoutingCase,
 )
+from prerouter.measures.missing import MissingArms, by_model, missing_arms
 from prerouter.measures.qa import scale_of, score_answer
 from prerouter.recipe.scores import ScoreSection
-from prerouter.runs.stage import Stage, StageRun, check_reject_share
+from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
 
 _NOT_GIVEN = ArmScore(missing=MissingReason.NOT_GIVEN)
 
@@ -57,6 +59,18 @@ def pair_scores(
         )
 
 
+def missing_scores(cases: Iterable[RoutingCase], pairs: Iterable[PairedScore]) -> Iterator[Reject]:
+    """A Reject for every arm without a score. `pairs` go with `cases`, one each, in their order."""
+    for case, pair in zip(cases, pairs, strict=True):
+        for route, reason in missing_arms(pair):
+            yield Reject(
+                stage="score",
+                key=f"{case.case_id}|{route.value}",
+                reason=reason.value,
+                detail=f"{route.value} of {case.answer_model.name}",
+            )
+
+
 def _run(run: StageRun) -> None:
     section = run.recipe.score
     assert section is not None
@@ -79,16 +93,15 @@ def _run(run: StageRun) -> None:
             log.append(pair)
         log.sort([case.case_id for case in cases])
         log.close()
-    model_of = {case.case_id: case.answer_model.name for case in cases}
-    missing: Counter[str] = Counter()
-    for pair in run.read("score/rows.jsonl", PairedScore):
-        for route, arm in pair.arms.items():
-            if arm.missing:
-                missing[f"{model_of[pair.case_id]}: {route.value} {arm.missing.value}"] += 1
-    run.report["missing_by_model_arm_reason"] = dict(sorted(missing.items()))
+    missing: dict[str, MissingArms] = defaultdict(MissingArms)
+    for case, pair in zip(cases, run.read("score/rows.jsonl", PairedScore), strict=True):
+        missing[case.answer_model.name].add(pair)
+    run.report["missing_by_model_arm_reason"] = by_model(missing)
+    # The pairs themselves tell it too; whoever is sent to the rejects finds it there.
+    run.write(REJECTS, missing_scores(cases, run.read("score/rows.jsonl", PairedScore)))
     check_reject_share(
         "score",
-        missing.total(),
+        sum(counts.total() for counts in missing.values()),
         len(ROUTES) * len(cases),
         section.max_failed_share,
         "score.max_failed_share",

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,28 +21,31 @@ REPOSITORY = Path(__file__).parents[2]
 VERBS = [
     "run",
     "cases",
+    "profile",
     "answer",
     "score",
     "label",
     "teach",
     "filter",
+    "dataset",
     "train",
     "route",
     "evaluate",
     "publish",
     "check",
+    "estimate",
     "show",
     "decide",
 ]
 
 
-def write_table(folder: Path, rows: list[dict[str, str]]) -> Path:
+def write_table(folder: Path, rows: list[dict[str, str]], **sections: Any) -> Path:
     """A CSV of questions with paired scores, and a recipe that reads it."""
     with (folder / "mine.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    recipe = {
+    recipe: dict[str, Any] = {
         "name": "mine",
         "runs_dir": str(folder / "runs"),
         "cases": {
@@ -46,6 +55,7 @@ def write_table(folder: Path, rows: list[dict[str, str]]) -> Path:
             "answer_models": [{"name": "reader", "context_window": 8192}],
         },
     }
+    recipe |= sections
     path = folder / "mine.yaml"
     path.write_text(yaml.safe_dump(recipe))
     return path
@@ -172,3 +182,90 @@ def test_check_tells_a_path_that_is_not_there() -> None:
     done = prerouter("check", "recipes/quickstart.yaml", "--set", "cases.path=nowhere")
     assert done.returncode == 1
     assert "nowhere: no such file or folder" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_debug_is_taken_before_the_verb_and_after_it(tmp_path: Path, place: str) -> None:
+    verb = ["show", str(tmp_path)]
+    done = prerouter(*(["--debug", *verb] if place == "before" else [*verb, "--debug"]))
+    assert "Traceback" in done.stderr
+    assert "is no run's folder" in done.stderr
+
+
+def test_what_follows_an_option_is_its_value() -> None:
+    done = prerouter("check", "no.yaml", "--tokenizer", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+
+
+def run_module(
+    *arguments: str, modules: str = "", stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> subprocess.CompletedProcess[str]:
+    """`python -m prerouter`; what lies in the folder `modules` is imported first."""
+    return subprocess.run(
+        [sys.executable, "-m", "prerouter", *arguments],
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": modules},
+    )
+
+
+@pytest.fixture
+def unread() -> Iterator[int]:
+    """A pipe that nobody reads any more."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    yield writes
+    os.close(writes)
+
+
+@pytest.mark.parametrize("imported", ["typer", "filelock"])
+def test_ctrl_c_ends_with_a_line_also_during_imports(tmp_path: Path, imported: str) -> None:
+    # typer is imported before there is a command line, filelock when a stage is about to run.
+    recipe = write_table(tmp_path, [scored(0)])
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    interrupt = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
+    (modules / f"{imported}.py").write_text(interrupt)
+    done = run_module("run", str(recipe), modules=str(modules))
+    assert done.returncode == 130
+    assert done.stderr == "stopped; finished rows are kept, run again to go on\n"
+    assert done.stdout == ""
+
+
+def test_the_console_script_is_the_one_that_catches_it() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert project["scripts"] == {"prerouter": "prerouter.__main__:main"}
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recipe whose run is finished, to the routing table."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    recipe = write_table(
+        folder,
+        [scored(number) for number in range(12)],
+        route={"routers": ["always_rag", "always_lc"]},
+        evaluate={"resamples": 100},
+    )
+    assert prerouter("run", str(recipe)).returncode == 0
+    return recipe
+
+
+@pytest.mark.parametrize("verb", ["show", "check", "run"])
+def test_a_reader_of_the_output_that_has_gone_is_no_error(
+    evaluated: Path, unread: int, verb: str
+) -> None:
+    target = evaluated.parent / "runs" / "mine" if verb == "show" else evaluated
+    done = run_module(verb, str(target), stdout=unread)
+    assert done.returncode == 0
+    assert "rror" not in done.stderr
+
+
+def test_a_run_whose_notes_nobody_reads_goes_on(tmp_path: Path, unread: int) -> None:
+    recipe = write_table(tmp_path, [scored(number) for number in range(6)])
+    assert run_module("run", str(recipe), stderr=unread).returncode == 0
+    assert (tmp_path / "runs/mine/label/manifest.json").exists()

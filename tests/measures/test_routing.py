@@ -256,10 +256,51 @@ def test_two_scales_or_judges_are_an_error() -> None:
         routing_table({"r": decide(CASES, [LC] * 6)}, LABELS, mixed, CASES)
 
 
-def test_an_answer_model_named_like_the_pooled_rows_is_an_error() -> None:
-    case = make_case(0, model=POOLED)
-    with pytest.raises(PrerouterError, match="an answer model is named"):
-        routing_table({"r": decide([case], [LC])}, LABELS[:1], SCORES[:1], [case])
+@pytest.mark.parametrize("name", ["all", "None", "pooled"])
+def test_no_answer_model_is_taken_for_the_pooled_rows(name: str) -> None:
+    cases = [make_case(0, model=name), make_case(1, model="m")]
+    table = routing_table({"r": decide(cases, [LC, LC])}, LABELS[:2], SCORES[:2], cases)
+    assert [(row.answer_model, row.n) for row in table if row.router == "r"] == [
+        (name, 1),
+        ("m", 1),
+        (POOLED, 2),
+    ]
+
+
+def test_what_the_cases_without_a_label_lack_is_counted_by_route_and_reason() -> None:
+    cases = [make_case(number, model=f"m{number % 2}") for number in range(6)]
+    failed, not_given = MissingReason.CALL_FAILED, MissingReason.NOT_GIVEN
+    scores = [
+        pair(cases[0], 0.2, 0.8),
+        pair(cases[1], 0.5, 0.5),
+        pair(cases[2], None, 0.5),
+        pair(cases[3], None, None),
+        pair(cases[4], 0.5, None),
+    ]
+    table = routing_table({"r": decide(cases, [LC] * 6)}, LABELS[:2], scores, cases)
+    assert {row.answer_model: row.missing_arms for row in table if row.router == "r"} == {
+        "m0": {RAG: {failed: 1}, LC: {failed: 1}},
+        # Nobody scored the last case.
+        "m1": {RAG: {failed: 1, not_given: 1}, LC: {failed: 1, not_given: 1}},
+        POOLED: {RAG: {failed: 2, not_given: 1}, LC: {failed: 2, not_given: 1}},
+    }
+    assert [RoutingRow.model_validate_json(row.model_dump_json()) for row in table] == table
+
+
+@pytest.mark.parametrize("bound", [1.7e308, 1e307])
+def test_a_scale_whose_scores_add_up_to_no_number_is_an_error(bound: float) -> None:
+    scores = [pair(case, -bound, bound, low=-bound, high=bound) for case in CASES]
+    labels = [Label(case_id=case.case_id, route=LC, margin=1) for case in CASES]
+    with pytest.raises(PrerouterError, match=r"scores on a scale of -1.* add up to no number"):
+        routing_table({"r": decide(CASES, [LC] * 6)}, labels, scores, CASES)
+
+
+def test_a_wide_scale_that_can_be_added_is_measured() -> None:
+    scores = [pair(case, -1e300, 1e300, low=-1e300, high=1e300) for case in CASES]
+    labels = [Label(case_id=case.case_id, route=LC, margin=2e300) for case in CASES]
+    table = routing_table({"r": decide(CASES, [LC] * 6)}, labels, scores, CASES)
+    assert {row.measures[Measure.QA].value for row in table} == {1e300}
+    assert {row.measures[Measure.GAP_RECOVERED].value for row in table} == {1.0}
 
 
 def test_few_cases_are_flagged() -> None:

@@ -43,7 +43,7 @@ def make_row(**fields: object) -> RoutingRow:
 def on_terminal(rows: list[RoutingRow], width: int = 120) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as capture:
-        for table in terminal_table(rows):
+        for table in terminal_table(rows, width):
             console.print(table)
     return capture.get()
 
@@ -97,6 +97,30 @@ def test_it_fits_a_terminal_of_120_columns() -> None:
     assert shown.count("x") == 60
 
 
+NAMES = ("always_rag", "task_majority", "decision_tree", "random_forest", "student_before")
+
+
+@pytest.mark.parametrize("width", [80, 99])
+def test_in_80_columns_neither_a_name_nor_an_interval_is_broken(width: int) -> None:
+    wide = {measure: measured(-1.0, -2.0, -1.5) for measure in Measure}
+    shown = on_terminal([make_row(router=name, measures=wide) for name in NAMES], width)
+    assert max(map(len, shown.splitlines())) <= width
+    # Two tables, half of the measures in each.
+    for name in NAMES:
+        assert shown.count(f"{name} ") == 2
+    assert shown.count("[-2.000, -1.500]") == len(NAMES)
+    assert shown.count("[-200.0, -150.0]") == 5 * len(NAMES)
+    assert shown.count("500 cases with a label") == shown.count("QA lies in") == 1
+
+
+@pytest.mark.parametrize("width", [100, 110])
+def test_from_100_columns_on_all_measures_stand_side_by_side(width: int) -> None:
+    shown = on_terminal([make_row(router=name) for name in NAMES], width)
+    assert max(map(len, shown.splitlines())) <= width
+    for name in NAMES:
+        assert shown.count(f"{name} ") == 1
+
+
 def test_a_narrow_terminal_loses_no_digit() -> None:
     shown = on_terminal([make_row()], width=60)
     assert "…" not in shown
@@ -121,6 +145,23 @@ def test_few_cases_carry_a_footnote() -> None:
     assert "1 case with a label (1), 12 without, over 1 document" in text
     assert "(1) so few cases say little" in text
     assert "so few cases" not in render_markdown([make_row()])
+
+
+def test_what_cases_without_a_label_lack_is_said_below_the_table() -> None:
+    missing = {"RAG": {"call_failed": 9}, "LC": {"call_failed": 2, "cut_off": 1}}
+    note = (
+        "Scores that the cases without a label lack: RAG call_failed 9; LC call_failed 2, "
+        "cut_off 1."
+    )
+    rows = [make_row(missing_arms=missing), make_row(router="oracle", missing_arms=missing)]
+    assert render_markdown(rows).count(note) == 1
+    assert on_terminal(rows).count(note) == 1
+    assert "Scores that" not in render_markdown([make_row()])
+
+
+def test_a_name_of_absurd_length_is_shortened_in_its_title() -> None:
+    title = render_markdown([make_row(answer_model="a" * 300 + "z" * 300)]).splitlines()[0]
+    assert "Answer model " + "a" * 40 + "…" + "z" * 23 + ": 500 cases" in title
 
 
 def test_pooled_rows_are_shown_where_they_say_something_new() -> None:

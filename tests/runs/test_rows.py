@@ -116,31 +116,64 @@ def test_killed_while_writing_nothing_stands_twice_or_half(tmp_path: Path) -> No
     assert keys == [f"case-{number}" for number in range(kept)]
 
 
-def test_a_full_disk_is_told_and_leaves_the_file_readable(tmp_path: Path) -> None:
-    # A file size limit stands in for the disk: the write fails the same way, half way through.
-    script = (
-        "import resource, signal, sys\n"
-        "from pathlib import Path\n"
-        "from prerouter.core.errors import StageError\n"
-        "from prerouter.core.records import Label, Route\n"
-        "from prerouter.runs.rows import RowLog\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "log = RowLog(Path(sys.argv[1]), Label, lambda row: row.case_id)\n"
-        "try:\n"
-        "    for number in range(1000):\n"
-        "        log.append(Label(case_id=f'case-{number}', route=Route.LC, margin=0.5))\n"
-        "except StageError as error:\n"
-        "    print(error.line)\n"
-        "    import os; os._exit(3)\n"
-    )
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from prerouter.core.errors import StageError
+from prerouter.core.records import Label, Route
+from prerouter.runs.rows import RowLog, write_rows
+
+labels = [Label(case_id=f"case-{number}", route=Route.LC, margin=0.5) for number in range(1000)]
+path = Path(sys.argv[1])
+# A limit on the size of a file stands in for the disk: the write fails as well, half way through.
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    if sys.argv[2] == "whole":
+        write_rows(path, labels)
+    else:
+        with RowLog(path, Label, lambda row: row.case_id, flush_every=int(sys.argv[2])) as log:
+            for label in labels:
+                log.append(label)
+except StageError as error:
+    print(error.line)
+    sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("how", ["1", "7", "2000", "whole"])
+def test_a_full_disk_is_told_and_leaves_the_file_readable(tmp_path: Path, how: str) -> None:
     path = tmp_path / "rows.jsonl"
+    write_rows(path, [label(0)])
     done = subprocess.run(
-        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", FULL_DISK, str(path), how],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 3, done.stderr
-    assert "can't be written" in done.stdout
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout == (
+        f"{path}: can't be written: File too large; make room and run again: finished rows are kept"
+        "\n"
+    )
+    # Readable by anyone, before a rerun mends anything.
+    kept = [row.case_id for row in read_rows(path, Label)]
+    assert kept == [f"case-{number}" for number in range(len(kept))]
+    assert len(kept) == 1 if how == "whole" else len(kept) > 10
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_while_sorting_leaves_the_rows_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     with open_log(path) as log:
-        kept = len(log.done)
-    assert kept == len(list(read_rows(path, Label))) > 0
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 1000
+        for number in (2, 1):
+            log.append(label(number))
+        before = path.read_bytes()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) - 1, limit[1]))
+        try:
+            with pytest.raises(StageError, match="can't be written"):
+                log.sort(["case-1", "case-2"])
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import ArmScore, Label, MissingReason, PairedScore, Reject, Route
 from prerouter.stages.label import label_scores
 
@@ -50,6 +51,15 @@ def test_rounding_breaks_no_tie() -> None:
     label = only(pair(0.3, 0.1 + 0.2))
     assert isinstance(label, Label)
     assert label.route == "RAG"
+
+
+def test_a_margin_that_is_no_number_is_an_error_in_words() -> None:
+    arms = {Route.RAG: ArmScore(score=-1.7e308), Route.LC: ArmScore(score=1.7e308)}
+    far = PairedScore(case_id="far", arms=arms, low=-1.7e308, high=1.7e308, judge="human")
+    with pytest.raises(
+        StageError, match=r"label: far: the scores -1.7e\+308 and 1.7e\+308 lie too"
+    ):
+        only(far)
 
 
 @pytest.mark.parametrize(
