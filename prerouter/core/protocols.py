@@ -55,6 +55,17 @@ class Completion:
 
 
 @dataclass(frozen=True)
+class ChoiceScores:
+    """Natural log-probability of each choice as the next text after one prompt, or the reason why
+    that prompt has none. `seconds` is its share of its batch's wall time."""
+
+    log_probabilities: tuple[float, ...] = ()
+    prompt_tokens: int = 0
+    error: str | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class EngineInfo:
     """What a manifest says of the model behind an engine."""
 
@@ -70,6 +81,15 @@ class Engine(Protocol):
     @property
     def info(self) -> EngineInfo: ...
 
+    @property
+    def cached_share(self) -> float | None:
+        """Share of all prompt tokens so far that a prefix cache gave; None where nobody tells."""
+        ...
+
+    def honours_schema(self) -> bool | None:
+        """Whether replies are held to a schema that is sent; None where that can't be told."""
+        ...
+
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Prompt length in the model's own tokens, chat template included."""
         ...
@@ -82,8 +102,8 @@ class Engine(Protocol):
 
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
-    ) -> list[list[float]]:
-        """Natural log-probability of each choice as the next text: shape (requests, choices)."""
+    ) -> list[ChoiceScores]:
+        """How likely each choice is as the next text, one row a request, in their order."""
         ...
 
 

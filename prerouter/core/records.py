@@ -262,11 +262,19 @@ class Message(Record):
     content: str
 
 
+class StudentMode(StrEnum):
+    """How a student replies: the six steps and then the route, or the route at once."""
+
+    EXPLAIN = "explain"
+    DECIDE = "decide"
+
+
 class Example(Record):
     """One training example in TRL's conversational prompt-completion form."""
 
     case_id: Identifier
     sample: Count
+    mode: StudentMode = StudentMode.EXPLAIN
     split: Split
     prompt: tuple[Message, ...]
     completion: tuple[Message, ...]

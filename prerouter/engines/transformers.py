@@ -12,11 +12,19 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from prerouter.core.errors import MissingDependencyError, RecipeError
-from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.protocols import (
+    ChoiceScores,
+    Completion,
+    EngineInfo,
+    GenerationRequest,
+    Sampling,
+)
 from prerouter.core.records import Message
 from prerouter.engines.batches import Prefix, Row
+from prerouter.engines.chat import OPEN_THINKING, encode_chat
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.quiet import without_bars
+from prerouter.engines.reading import PromptReader
 from prerouter.engines.sampling import entropy_bits, next_tokens
 from prerouter.engines.thinking import part_thinking
 from prerouter.recipe.engine import Dtype
@@ -27,7 +35,9 @@ if TYPE_CHECKING:
 PROMPT_TOO_LONG = "prompt too long"
 """How the error of a request begins whose prompt leaves no room in the model's length."""
 
-_OPEN_THINKING = "<think>"
+NO_TOKENS = "the prompt holds text that has no tokens"
+"""The error of a request whose prompt holds half a character (a lone surrogate)."""
+
 _OPENING_TOKENS = 8
 
 
@@ -77,6 +87,7 @@ class TransformersModel:
         if self._tokenizer.chat_template is None:
             raise RecipeError(model, "has no chat template", "an instruction-tuned model")
         self._model.eval()
+        self._reader = PromptReader(self._model, self._device)
         limit = getattr(self._model.config, "max_position_embeddings", None)
         self._max_len: int | None = max_model_len or limit
         self._batch_size = batch_size
@@ -92,9 +103,18 @@ class TransformersModel:
     def info(self) -> EngineInfo:
         return self._info
 
+    @property
+    def cached_share(self) -> float | None:
+        """Not counted here."""
+        return None
+
+    def honours_schema(self) -> bool | None:
+        """Nothing holds a reply to a schema here."""
+        return False
+
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Prompt length in tokens, chat template and generation prompt included."""
-        return len(self._encode(messages, thinking=False)[0])
+        return len(encode_chat(self._tokenizer, messages, thinking=False)[0])
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
@@ -106,13 +126,18 @@ class TransformersModel:
         """
         rows = []
         for index, request in enumerate(requests):
-            ids, opened = self._encode(request.messages, sampling.thinking)
+            try:
+                ids, opened = encode_chat(self._tokenizer, request.messages, sampling.thinking)
+            except TypeError:
+                yield index, Completion("", "error", error=NO_TOKENS, passing=False)
+                continue
             if self._max_len is not None and len(ids) >= self._max_len:
                 error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
                 yield index, Completion("", "error", len(ids), error=error, passing=False)
                 continue
             rows.append(Row(index, ids, opened, self._room(len(ids), sampling), request.seed))
         rows.sort(key=lambda row: -len(row.prompt))
+        self._reader.share([row.prompt for row in rows])
         for start in range(0, len(rows), self._batch_size):
             batch = rows[start : start + self._batch_size]
             began = time.perf_counter()
@@ -123,42 +148,41 @@ class TransformersModel:
 
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
-    ) -> list[list[float]]:
-        """Natural log-probability of each choice as the next text: shape (requests, choices).
+    ) -> list[ChoiceScores]:
+        """Natural log-probability of each choice as the next text, in the order of the requests.
 
-        A prompt is read once for all choices. Raises ValueError for a choice of no tokens or a
-        prompt that does not fit the model.
+        A prompt is read once for all choices. A prompt that does not fit the model costs that
+        request. Raises ValueError for a choice of no tokens.
         """
         endings = [
             self._tokenizer(choice, add_special_tokens=False).input_ids for choice in choices
         ]
         if not all(endings):
             raise ValueError("a choice of no tokens has no probability")
-        prompts = [self._encode(request.messages, thinking=False)[0] for request in requests]
         longest = max(map(len, endings), default=0)
-        for prompt in prompts:
-            if self._max_len is not None and len(prompt) + longest > self._max_len:
-                raise ValueError(f"{PROMPT_TOO_LONG}: {len(prompt)} tokens and {longest} of choice")
-        order = sorted(range(len(prompts)), key=lambda index: -len(prompts[index]))
-        scores: list[list[float]] = [[] for _ in prompts]
+        scores: dict[int, ChoiceScores] = {}
+        prompts: dict[int, list[int]] = {}
+        for index, request in enumerate(requests):
+            try:
+                ids, _ = encode_chat(self._tokenizer, request.messages, thinking=False)
+            except TypeError:
+                scores[index] = ChoiceScores(error=NO_TOKENS)
+                continue
+            if self._max_len is not None and len(ids) + longest > self._max_len:
+                error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
+                scores[index] = ChoiceScores(prompt_tokens=len(ids), error=error)
+                continue
+            prompts[index] = ids
+        self._reader.share(list(prompts.values()))
+        order = sorted(prompts, key=lambda index: -len(prompts[index]))
         for start in range(0, len(order), self._batch_size):
             batch = order[start : start + self._batch_size]
-            for index, row in zip(
-                batch, self._score_batch([prompts[i] for i in batch], endings), strict=True
-            ):
-                scores[index] = row
-        return scores
-
-    def _encode(self, messages: Sequence[Message], thinking: bool) -> tuple[list[int], bool]:
-        """Prompt ids, and whether the template has opened the thinking text already."""
-        text = self._tokenizer.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in messages],
-            add_generation_prompt=True,
-            enable_thinking=thinking,
-            tokenize=False,
-        )
-        ids = self._tokenizer(text, add_special_tokens=False).input_ids
-        return ids, text.rstrip().endswith(_OPEN_THINKING)
+            began = time.perf_counter()
+            rows = self._reader.score([prompts[index] for index in batch], endings)
+            seconds = (time.perf_counter() - began) / len(batch)
+            for index, row in zip(batch, rows, strict=True):
+                scores[index] = ChoiceScores(tuple(row), len(prompts[index]), seconds=seconds)
+        return [scores[index] for index in range(len(requests))]
 
     def _room(self, prompt_tokens: int, sampling: Sampling) -> int:
         if self._max_len is None:
@@ -169,7 +193,7 @@ class TransformersModel:
         import torch
 
         with torch.inference_mode():
-            prefix = self._prefill([row.prompt for row in rows])
+            prefix = self._reader.prefill([row.prompt for row in rows])
             with self._one_query_a_row():
                 self._continue(prefix, rows, sampling)
 
@@ -199,11 +223,11 @@ class TransformersModel:
                 rest = torch.tensor(keep, device=self._device)
                 prefix.select(rest)
                 chosen = chosen[rest]
-            logits = self._extend(prefix, chosen[:, None])[:, -1]
+            logits = self._reader.extend(prefix, chosen[:, None])[:, -1]
 
     def _opens_an_object(self, row: Row) -> bool:
         text = self._tokenizer.decode(row.tokens, skip_special_tokens=False).lstrip()
-        return not text or text.startswith(("{", "`", _OPEN_THINKING))
+        return not text or text.startswith(("{", "`", OPEN_THINKING))
 
     @contextlib.contextmanager
     def _one_query_a_row(self) -> Iterator[None]:
@@ -216,64 +240,6 @@ class TransformersModel:
             yield
         finally:
             self._model.set_attn_implementation(usual)
-
-    def _score_batch(self, prompts: list[list[int]], endings: list[list[int]]) -> list[list[float]]:
-        import torch
-
-        with torch.inference_mode():
-            prefix = self._prefill(prompts)
-            columns = []
-            for ending in endings:
-                logits = prefix.logits[:, None]
-                if len(ending) > 1:
-                    given = torch.tensor([ending[:-1]] * len(prompts), device=self._device)
-                    mask = prefix.mask
-                    logits = torch.cat([logits, self._extend(prefix, given)], dim=1)
-                    prefix.cache.crop(-given.shape[1])
-                    prefix.mask = mask
-                log_probabilities = torch.log_softmax(logits.float(), dim=-1)
-                target = torch.tensor([ending] * len(prompts), device=self._device)[..., None]
-                columns.append(log_probabilities.gather(-1, target).sum(dim=(1, 2)))
-            rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
-        return rows
-
-    def _prefill(self, prompts: list[list[int]]) -> Prefix:
-        """Read left-padded prompts; logits of the next token, shape (rows, vocabulary)."""
-        import torch
-
-        width = max(map(len, prompts))
-        # What stands in the padding is masked; any token of the vocabulary does.
-        ids = torch.zeros(len(prompts), width, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for place, prompt in enumerate(prompts):
-            ids[place, width - len(prompt) :] = torch.tensor(prompt)
-            mask[place, width - len(prompt) :] = 1
-        mask = mask.to(self._device)
-        output = self._model(
-            input_ids=ids.to(self._device),
-            attention_mask=mask,
-            position_ids=(mask.cumsum(dim=-1) - 1).clamp(min=0),
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        return Prefix(output.past_key_values, mask, output.logits[:, -1])
-
-    def _extend(self, prefix: Prefix, ids: torch.Tensor) -> torch.Tensor:
-        """Read more tokens after `prefix`; their logits, shape (rows, tokens, vocabulary)."""
-        import torch
-
-        count = ids.shape[1]
-        seen = prefix.mask.sum(dim=-1, keepdim=True)
-        prefix.mask = torch.cat([prefix.mask, torch.ones_like(ids)], dim=1)
-        output = self._model(
-            input_ids=ids,
-            attention_mask=prefix.mask,
-            position_ids=seen + torch.arange(count, device=self._device),
-            past_key_values=prefix.cache,
-            use_cache=True,
-        )
-        logits: torch.Tensor = output.logits
-        return logits
 
     def _completion(self, row: Row, sampling: Sampling, seconds: float) -> Completion:
         tokens = row.tokens[:-1] if row.stopped else row.tokens
@@ -295,7 +261,7 @@ def _split(text: str, opened: bool, thinking: bool) -> tuple[str | None, str]:
     """Thinking text apart. What is not closed stays in the text, tag first, so that its parser
     refuses it."""
     if opened:
-        text = _OPEN_THINKING + text
+        text = OPEN_THINKING + text
     return part_thinking(text) if opened or thinking else (None, text)
 
 

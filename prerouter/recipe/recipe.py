@@ -8,13 +8,19 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from prerouter.core.records import RagConfig
+from prerouter.core.records import MetadataSetting, RagConfig, Split, StudentMode
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
 from prerouter.recipe.cases import CasesSection, SplitSection, TableSource
-from prerouter.recipe.route import EvaluateSection, PublishSection, RouteSection
+from prerouter.recipe.profile import ProfileSection
+from prerouter.recipe.route import EvaluateSection, PublishSection, RouterName, RouteSection
 from prerouter.recipe.scores import AnswerSection, LabelSection, ScoreSection
-from prerouter.recipe.teach import FilterSection, TeachSection
+from prerouter.recipe.teach import DatasetSection, FilterSection, TeachSection
 from prerouter.recipe.train import TrainSection
+
+STUDENTS: dict[RouterName, StudentMode] = {
+    "student": StudentMode.EXPLAIN,
+    "student_decide": StudentMode.DECIDE,
+}
 
 
 class Recipe(Section):
@@ -24,14 +30,19 @@ class Recipe(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 13
     runs_dir: Path = Path("runs")
+    prices: Annotated[
+        Path | None, Field(description="own price table; the one that ships where absent")
+    ] = None
     cases: CasesSection
     rag: RagConfig = RagConfig()
     split: SplitSection = SplitSection()
+    profile: ProfileSection | None = None
     answer: AnswerSection | None = None
     score: ScoreSection | None = None
     label: LabelSection = LabelSection()
     teach: TeachSection | None = None
     filter: FilterSection | None = None
+    dataset: DatasetSection | None = None
     train: TrainSection | None = None
     route: RouteSection | None = None
     evaluate: EvaluateSection | None = None
@@ -46,6 +57,8 @@ class Recipe(Section):
             mistakes.append("filter reads either `teach` or `filter.traces`, not both")
         if self.train and not self.filter:
             mistakes.append("train needs `filter`")
+        if self.train and self.teach and Split.TRAIN not in self.teach.splits:
+            mistakes.append("train learns from the train split: teach.splits has to name it")
         if self.route and not self.train:
             students = [name for name in self.route.routers if name.startswith("student")]
             if students:
@@ -56,15 +69,51 @@ class Recipe(Section):
             mistakes.append(f"evaluate.split {self.evaluate.split} is not in route.splits")
         if self.publish and not self.train:
             mistakes.append("publish needs `train`")
-        if self.publish and self.route and "student" not in self.route.routers:
-            mistakes.append("publish needs `student` among route.routers")
+        for name, mode in STUDENTS.items():
+            routed = self.route is not None and name in self.route.routers
+            if routed and self.train and mode not in self.train.mix.modes:
+                mistakes.append(f"route.routers {name} needs train.mix.{mode}: 1 or more")
+        if self.publish and self.route and self.student not in self.route.routers:
+            mistakes.append(f"publish needs `{self.student}` among route.routers")
+        if self.dataset and not self.filter:
+            mistakes.append("dataset needs `filter`")
+        if self.dataset and self.train and self.dataset.prompt not in (None, self.train.prompt):
+            mistakes.append(
+                "dataset.prompt is train.prompt where a student is trained: leave it out"
+            )
+        if self.teach and self.dataset and self.teach.prompt.paradigm != "guided":
+            mistakes.append("dataset holds six-step traces: teach.prompt.paradigm has to be guided")
         if self.teach and self.train and self.teach.prompt.paradigm != "guided":
             mistakes.append("train learns six-step traces: teach.prompt.paradigm has to be guided")
         if self.publish and not self.evaluate:
             mistakes.append("publish needs `evaluate`: the card shows the measured table")
+        mistakes += self._metadata_mistakes()
         if mistakes:
             raise ValueError("; ".join(mistakes))
         return self
+
+    def _metadata_mistakes(self) -> list[str]:
+        shown: dict[str, MetadataSetting] = {}
+        if self.teach and self.teach.engine:
+            shown["teach.prompt.metadata"] = self.teach.prompt.metadata
+        if self.train:
+            shown["train.metadata"] = self.train.metadata
+        generated = [key for key, it in shown.items() if it is MetadataSetting.GENERATED]
+        full = [key for key, it in shown.items() if it is MetadataSetting.FULL]
+        if generated and not self.profile:
+            return [f"{' and '.join(generated)}: generated needs `profile`, which infers them"]
+        if self.profile and not generated:
+            return ["profile infers metadata that nothing shows: set train.metadata: generated"]
+        if self.profile and full:
+            # The cases hold the inferred texts then, and nothing of the source's own.
+            return [f"{' and '.join(full)}: full can't stand beside `profile`: take generated"]
+        return []
+
+    @property
+    def student(self) -> RouterName:
+        """The row of the routing table that a published router stands for."""
+        trained = self.train.mix.modes if self.train else ()
+        return next((name for name, mode in STUDENTS.items() if mode in trained), "student")
 
     @property
     def run_dir(self) -> Path:
@@ -78,6 +127,12 @@ class Recipe(Section):
         return self.cases.path
 
     @property
+    def cases_file(self) -> str:
+        """Where the cases stand that teachers and routers see: as the source gives them, or with
+        the metadata that `profile` inferred."""
+        return "profile/rows.jsonl" if self.profile else "cases/rows.jsonl"
+
+    @property
     def answers_file(self) -> str:
         """Where the answers stand: written by `answer`, or brought along with the cases."""
         return "answer/rows.jsonl" if self.answer else "cases/answers.jsonl"
@@ -86,6 +141,11 @@ class Recipe(Section):
     def scores_file(self) -> str:
         """Where the paired scores stand: measured by `score`, or brought along with the cases."""
         return "score/rows.jsonl" if self.score else "cases/scores.jsonl"
+
+    @property
+    def dataset_dir(self) -> Path:
+        """Where `dataset` puts the data set's folder."""
+        return self.run_dir / "dataset" / "hub"
 
     @property
     def published_dir(self) -> Path:

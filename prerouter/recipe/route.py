@@ -20,6 +20,7 @@ RouterName = Literal[
     "random_forest",
     "student_before",
     "student",
+    "student_decide",
 ]
 
 
@@ -64,7 +65,7 @@ class PublishSection(Section):
     """The router's folder, ready for the Hub."""
 
     folder: Annotated[Path | None, Field(description="where absent, in the run's folder")] = None
-    repo_id: Annotated[str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = None
+    repo_id: Annotated[str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=96)] = None
     private: bool = False
     license: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")] = "apache-2.0"
     language: tuple[str, ...] = ("en",)

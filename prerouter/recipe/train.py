@@ -7,11 +7,11 @@ import json
 import re
 from functools import cache
 from importlib import resources
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from prerouter.core.records import MetadataSetting
+from prerouter.core.records import Identifier, MetadataSetting, StudentMode
 from prerouter.recipe.base import Section
 from prerouter.recipe.engine import Dtype
 
@@ -98,13 +98,37 @@ class LoraSection(Section):
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
 
 
+class MixSection(Section):
+    """How many examples of each mode a kept trace gives: the six steps and then the route
+    (`explain`, the paper's), or the route alone (`decide`, one token)."""
+
+    explain: Annotated[int, Field(ge=0, le=16)] = 1
+    decide: Annotated[int, Field(ge=0, le=16)] = 0
+
+    @model_validator(mode="after")
+    def _something_is_learnt(self) -> Self:
+        if not self.modes:
+            raise ValueError("explain or decide has to be 1 or more")
+        return self
+
+    @property
+    def counts(self) -> dict[StudentMode, int]:
+        return {StudentMode.EXPLAIN: self.explain, StudentMode.DECIDE: self.decide}
+
+    @property
+    def modes(self) -> tuple[StudentMode, ...]:
+        """The modes that the student is trained in."""
+        return tuple(mode for mode, count in self.counts.items() if count)
+
+
 class TrainSection(Section):
     """Supervised fine-tuning of the student on kept traces, loss on the completion only."""
 
-    model: Annotated[str, Field(min_length=1)]
+    model: Identifier
     revision: str | None = None
     prompt: Literal["guided", "compact"] = "compact"
     metadata: MetadataSetting = MetadataSetting.FULL
+    mix: MixSection = MixSection()
     thinking: bool = False
     max_length: Annotated[int, Field(gt=0, description="tokens of prompt and completion")] = 4000
     dtype: Dtype = "bfloat16"

@@ -1,13 +1,16 @@
-"""The distilled router: a small model that writes the six steps and then the route."""
+"""The distilled router: a small model that writes the six steps and then the route, or names the
+route at once."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from prerouter.core.errors import CheckpointError
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
 from prerouter.core.records import (
+    ROUTES,
     Decision,
     DecisionFailure,
     Message,
@@ -15,6 +18,7 @@ from prerouter.core.records import (
     RagConfig,
     Route,
     RoutingCase,
+    StudentMode,
 )
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
 from prerouter.prompts.render import StudentForm, prompt_hash, render_student
@@ -31,8 +35,12 @@ class LearnedRouter:
 
     It generates greedily. A reply that is no whole trace is a decision with a failure and the raw
     text, never a guess; `fallback` is what its maker advises to do then, and is not applied here.
+    In mode `decide` it reads p_lc off one forward pass: how likely LC is as the next word against
+    RAG, the log-odds divided by `temperature`. It is LC where p_lc is above `threshold`.
     `without` names the parts that the traces lacked which it was trained on; `head_characters` and
-    `rag` are the document heads and the retrieval that it was trained for.
+    `rag` are the document heads and the retrieval that it was trained for. Nothing is inferred
+    here: a router of the `generated` setting (router.json says which) decides from the title and
+    types that its caller gives, best inferred as `prerouter profile` does.
     """
 
     def __init__(
@@ -44,6 +52,9 @@ class LearnedRouter:
         thinking: bool,
         max_tokens: int,
         *,
+        mode: StudentMode = StudentMode.EXPLAIN,
+        temperature: float = 1.0,
+        threshold: float = 0.5,
         without: Sequence[PromptPart] = (),
         fallback: Route = Route.RAG,
         head_characters: int = 600,
@@ -58,6 +69,9 @@ class LearnedRouter:
         self._sampling = Sampling(
             max_tokens=max_tokens, schema=trace_schema(self._without), thinking=thinking
         )
+        self._mode = mode
+        self._temperature = temperature
+        self._threshold = threshold
         self._chunk_size = chunk_size
         self.fallback = fallback
         self.head_characters = head_characters
@@ -72,11 +86,14 @@ class LearnedRouter:
         batch_size: int = 16,
         dtype: Dtype = "bfloat16",
         verify: bool = True,
+        mode: StudentMode | None = None,
+        threshold: float | None = None,
     ) -> LearnedRouter:
         """Load a router's folder, once it has been found whole and safe (`verify`: every hash).
 
-        Raises CheckpointError, also where the router was trained on other prompts than this
-        version of prerouter renders.
+        `mode` is the first that the router was trained in where it isn't given, and `threshold` the
+        one that it was published with. Raises CheckpointError, also where the router was trained on
+        other prompts than this version of prerouter renders, or not in that mode.
         """
         folder = Path(folder)
         config = read_router(folder, verify=verify)
@@ -88,6 +105,14 @@ class LearnedRouter:
                 f"{rendered[:12]}…, the prompt that this version of prerouter renders",
                 "install the version of prerouter that published it, or train again",
             )
+        mode = mode or config.modes[0]
+        if mode not in config.modes:
+            raise CheckpointError(
+                f"{folder}/{ROUTER_FILE}",
+                f"the router was not trained to {mode}",
+                ", ".join(config.modes),
+                f"train it with train.mix: {{{mode}: 1}}",
+            )
         return cls(
             name,
             TransformersModel(str(folder), dtype=dtype, batch_size=batch_size),
@@ -95,6 +120,9 @@ class LearnedRouter:
             config.metadata,
             config.thinking,
             config.max_tokens,
+            mode=mode,
+            temperature=config.temperature,
+            threshold=config.threshold if threshold is None else threshold,
             without=config.without,
             fallback=config.fallback,
             head_characters=config.head_characters,
@@ -107,8 +135,10 @@ class LearnedRouter:
 
     def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         """Yield one decision for each case, in the order of the cases, chunk by chunk."""
+        explain = self._mode is StudentMode.EXPLAIN
         for start in range(0, len(cases), self._chunk_size):
-            yield from self._route_chunk(cases[start : start + self._chunk_size])
+            chunk = cases[start : start + self._chunk_size]
+            yield from self._explain(chunk) if explain else self._decide(chunk)
 
     def decide(self, cases: RoutingCase | Sequence[RoutingCase]) -> list[Decision]:
         """Decisions for one case or several."""
@@ -119,10 +149,41 @@ class LearnedRouter:
         empty = self._engine.count_tokens([Message(role="user", content="")])
         return self._engine.count_tokens([Message(role="user", content=text)]) - empty
 
-    def _route_chunk(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
-        requests = [
-            GenerationRequest(render_student(case, self._form, self._metadata)) for case in cases
+    def _requests(self, cases: Sequence[RoutingCase]) -> list[GenerationRequest]:
+        return [
+            GenerationRequest(render_student(case, self._form, self._metadata, self._mode))
+            for case in cases
         ]
+
+    def _decide(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        scores = self._engine.score_choices(self._requests(cases), [*ROUTES])
+        for case, scored in zip(cases, scores, strict=True):
+            p_lc, route, failure = None, None, None
+            if scored.error is None:
+                p_lc = self._p_lc(scored.log_probabilities)
+                route = Route.LC if p_lc > self._threshold else Route.RAG
+            else:
+                failure = _call_failure(scored.error)
+            yield Decision(
+                case_id=case.case_id,
+                router=self._name,
+                route=route,
+                failure=failure,
+                p_lc=p_lc,
+                raw=scored.error,
+                prompt_tokens=scored.prompt_tokens,
+                seconds=scored.seconds,
+            )
+
+    def _p_lc(self, log_probabilities: Sequence[float]) -> float:
+        """LC against RAG alone: what else the model might have said is left out."""
+        by_route = dict(zip(ROUTES, log_probabilities, strict=True))
+        odds = (by_route[Route.LC] - by_route[Route.RAG]) / self._temperature
+        # Past this, e to the power overflows; the probability has long been 0.
+        return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+
+    def _explain(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        requests = self._requests(cases)
         waiting: dict[int, Completion] = {}
         due = 0
         for index, completion in self._engine.generate(requests, self._sampling):
@@ -154,6 +215,10 @@ class LearnedRouter:
 
 def _failure(reason: TraceReason, completion: Completion) -> DecisionFailure:
     if reason is TraceReason.CALL_FAILED:
-        too_long = (completion.error or "").startswith(PROMPT_TOO_LONG)
-        return DecisionFailure.TOO_LONG if too_long else DecisionFailure.CALL_FAILED
+        return _call_failure(completion.error or "")
     return DecisionFailure.CUT_OFF if reason in _CUT_OFF else DecisionFailure.UNPARSABLE
+
+
+def _call_failure(error: str) -> DecisionFailure:
+    too_long = error.startswith(PROMPT_TOO_LONG)
+    return DecisionFailure.TOO_LONG if too_long else DecisionFailure.CALL_FAILED

@@ -16,15 +16,14 @@ from prerouter.publishing.cards import (
     render_router_card,
 )
 from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
-from prerouter.recipe.cases import TableSource
+from prerouter.publishing.names import data_name, plain_name, teacher_name
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.tables import render_markdown, table_json
-from prerouter.runs.manifest import Manifest, installed_versions, read_manifest
+from prerouter.runs.manifest import Manifest, installed_versions, lineage
 from prerouter.runs.model_files import list_model_files, lost_model_files
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.training.sft import MODEL_DIR
 
-STUDENT = "student"
 LIBRARIES = ("torch", "transformers", "trl", "peft")
 
 
@@ -43,6 +42,7 @@ def router_config(recipe: Recipe, teacher: str, parents: dict[str, str]) -> Rout
         rag=recipe.rag,
         thinking=train.thinking,
         max_tokens=recipe.route.max_tokens if recipe.route else train.max_length,
+        modes=train.mix.modes,
         fallback=publish.fallback,
         base_model=plain_name(train.model),
         base_revision=train.revision,
@@ -54,12 +54,6 @@ def router_config(recipe: Recipe, teacher: str, parents: dict[str, str]) -> Rout
             versions=installed_versions(*LIBRARIES),
         ),
     )
-
-
-def plain_name(model: str) -> str:
-    """A model's name without the folder it lay in: nothing of this machine goes along."""
-    is_path = model.startswith(("/", ".", "~")) or model.count("/") > 1
-    return model.rstrip("/").rpartition("/")[2] if is_path else model
 
 
 def card_metrics(row: RoutingRow) -> list[CardMetric]:
@@ -79,13 +73,6 @@ def card_metrics(row: RoutingRow) -> list[CardMetric]:
     ]
 
 
-def teacher_name(recipe: Recipe) -> str:
-    """Who wrote the traces, as far as the recipe knows."""
-    if recipe.teach is None:
-        return "own traces"
-    return plain_name(recipe.teach.engine.model) if recipe.teach.engine else "guideline"
-
-
 def make_card(
     recipe: Recipe,
     config: RouterConfig,
@@ -97,7 +84,9 @@ def make_card(
     publish, evaluate = recipe.publish, recipe.evaluate
     assert publish is not None
     assert evaluate is not None
-    student = next(row for row in rows if (row.router, row.answer_model) == (STUDENT, POOLED))
+    student = next(
+        row for row in rows if (row.router, row.answer_model) == (recipe.student, POOLED)
+    )
     yielded: dict[str, Any] = manifests["filter"].report["yield"].get("all", {}).get("all", {})
     return RouterCard(
         title=(publish.repo_id or recipe.name).rpartition("/")[2],
@@ -108,7 +97,7 @@ def make_card(
         teacher_is_stand_in=recipe.teach is not None and recipe.teach.engine is None,
         training=_training(recipe, manifests["train"]),
         data=CardData(
-            name=_data_name(recipe),
+            name=data_name(recipe),
             answer_models=tuple(sorted({case.answer_model.name for case in cases})),
             metric=recipe.score.metric if recipe.score else "scores brought along",
             min_margin=recipe.label.min_margin,
@@ -148,19 +137,9 @@ def _training(recipe: Recipe, manifest: Manifest) -> CardTraining:
     )
 
 
-def _data_name(recipe: Recipe) -> str:
-    if isinstance(recipe.cases, TableSource):
-        return "the publisher's own cases"
-    return {"sample": "prerouter's sample", "lara": "LaRA"}[recipe.cases.source]
-
-
 def _run(run: StageRun) -> None:
     recipe = run.recipe
-    manifests = {
-        name: found
-        for name in ("cases", "label", "teach", "filter", "train", "route", "evaluate")
-        if (found := read_manifest(recipe.run_dir / name))
-    }
+    manifests = lineage(recipe.run_dir, ("train", "evaluate"))
     rows = list(run.read("evaluate/rows.jsonl", RoutingRow))
     parents = {name: found.files["rows.jsonl"].sha256 for name, found in manifests.items()}
     config = router_config(recipe, teacher_name(recipe), parents)
@@ -182,8 +161,10 @@ def _run(run: StageRun) -> None:
 
 STAGE = Stage(
     name="publish",
-    # The card tells of the whole recipe, but not of where its run lies.
-    sections=lambda recipe: {"recipe": recipe.model_dump(mode="json", exclude={"runs_dir"})},
+    # The card tells of the whole recipe, but not of where its run lies or what tokens cost.
+    sections=lambda recipe: {
+        "recipe": recipe.model_dump(mode="json", exclude={"runs_dir", "prices"})
+    },
     parents=lambda recipe: ("cases/rows.jsonl", "train/rows.jsonl", "evaluate/rows.jsonl"),
     run=_run,
     lost=lambda recipe: lost_model_files(

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from prerouter.core.protocols import Router
-from prerouter.core.records import Decision, Label, RoutingCase, Split, SplitAssignment
+from prerouter.core.records import (
+    Decision,
+    Label,
+    RoutingCase,
+    Split,
+    SplitAssignment,
+    StudentMode,
+)
 from prerouter.engines.transformers import TransformersModel
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.recipe import Recipe
@@ -17,6 +24,7 @@ from prerouter.routers.fixed import AlwaysLc, AlwaysRag, TaskMajority
 from prerouter.routers.guideline import GuidelineRouter, guideline_hash
 from prerouter.routers.learned import LearnedRouter
 from prerouter.runs.manifest import write_json
+from prerouter.runs.model_files import model_inputs
 from prerouter.runs.stage import Stage, StageRun
 
 Pairs = list[tuple[RoutingCase, Label]]
@@ -45,14 +53,16 @@ def fit_majority(run: StageRun, pairs: Pairs) -> Router:
 
 
 def start_student(run: StageRun, name: RouterName) -> Router:
-    """The student, or the same model with the same prompt before it has learnt anything."""
+    """The student in one of its modes, or the same model with the same prompt before it has learnt
+    anything."""
     train, route = run.recipe.train, run.recipe.route
     assert train is not None
     assert route is not None
     trained = str(run.recipe.run_dir / "train" / "model")
+    before = name == "student_before"
     engine = TransformersModel(
-        trained if name == "student" else train.model,
-        revision=None if name == "student" else train.revision,
+        train.model if before else trained,
+        revision=train.revision if before else None,
         dtype=route.dtype,
         batch_size=route.batch_size,
     )
@@ -63,6 +73,7 @@ def start_student(run: StageRun, name: RouterName) -> Router:
         train.metadata,
         train.thinking,
         route.max_tokens,
+        mode=StudentMode.DECIDE if name == "student_decide" else StudentMode.EXPLAIN,
         without=run.recipe.teach.prompt.without if run.recipe.teach else (),
     )
 
@@ -72,7 +83,7 @@ def _run(run: StageRun) -> None:
     assert section is not None
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
     labels = {label.case_id: label for label in run.read("label/rows.jsonl", Label)}
-    cases = list(run.read("cases/rows.jsonl", RoutingCase))
+    cases = list(run.read(recipe.cases_file, RoutingCase))
     asked = [case for case in cases if sides[case.question_id] in section.splits]
     pairs = [
         (case, labels[case.case_id])
@@ -88,6 +99,7 @@ def _run(run: StageRun) -> None:
         "random_forest": lambda: fit_classical(run, "random_forest", pairs),
         "student_before": lambda: start_student(run, "student_before"),
         "student": lambda: start_student(run, "student"),
+        "student_decide": lambda: start_student(run, "student_decide"),
     }
     failures: dict[str, Counter[str]] = {}
     with run.log(Decision, decision_key) as log:
@@ -115,6 +127,8 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     inputs = {"guideline": guideline_hash()}
     if recipe.train:
         inputs["student prompt"] = prompt_hash(recipe.train.prompt)
+        if recipe.route and "student_before" in recipe.route.routers:
+            inputs |= model_inputs(recipe.train.model)
     return inputs
 
 
@@ -122,7 +136,7 @@ STAGE = Stage(
     name="route",
     sections=lambda recipe: {"route": recipe.route, "train": recipe.train},
     parents=lambda recipe: (
-        "cases/rows.jsonl",
+        recipe.cases_file,
         "cases/split.jsonl",
         "label/rows.jsonl",
         *(("train/rows.jsonl",) if recipe.train else ()),

@@ -16,7 +16,7 @@ from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.teach import PromptPart
 from prerouter.recipe.train import TrainSection
-from prerouter.runs.model_files import list_model_files, lost_model_files
+from prerouter.runs.model_files import list_model_files, lost_model_files, model_inputs
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.training.examples import make_example
 from prerouter.training.sft import MODEL_DIR, train_student
@@ -29,21 +29,26 @@ def make_examples(
     section: TrainSection,
     without: tuple[PromptPart, ...],
 ) -> list[Example]:
-    """An example for each kept trace of the training and validation splits, in their order.
-    `cases` goes by case id, `sides` by question id."""
+    """The examples of each kept trace of the training and validation splits, in their order: as
+    many of each mode as `section.mix` says. `cases` goes by case id, `sides` by question id."""
     examples = []
     for trace in traces:
         case = cases[trace.case_id]
         side = sides[case.question_id]
         assert side is not Split.TEST, "the filter keeps no test case"
-        examples.append(make_example(case, trace, side, section.prompt, section.metadata, without))
+        for mode, count in section.mix.counts.items():
+            if count:
+                made = make_example(
+                    case, trace, side, section.prompt, section.metadata, without, mode
+                )
+                examples += [made] * count
     return examples
 
 
 def _run(run: StageRun) -> None:
     recipe, section = run.recipe, run.recipe.train
     assert section is not None
-    cases = {case.case_id: case for case in run.read("cases/rows.jsonl", RoutingCase)}
+    cases = {case.case_id: case for case in run.read(recipe.cases_file, RoutingCase)}
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
     without = recipe.teach.prompt.without if recipe.teach else ()
     examples = make_examples(run.read("filter/rows.jsonl", Trace), cases, sides, section, without)
@@ -71,7 +76,7 @@ def _run(run: StageRun) -> None:
 def _inputs(recipe: Recipe) -> dict[str, str]:
     section = recipe.train
     assert section is not None
-    return {"student prompt": prompt_hash(section.prompt)}
+    return {"student prompt": prompt_hash(section.prompt), **model_inputs(section.model)}
 
 
 def _lost(recipe: Recipe) -> list[str]:
@@ -85,7 +90,7 @@ STAGE = Stage(
         "train": recipe.train,
         "teach.prompt.without": list(recipe.teach.prompt.without) if recipe.teach else [],
     },
-    parents=lambda recipe: ("cases/rows.jsonl", "cases/split.jsonl", "filter/rows.jsonl"),
+    parents=lambda recipe: (recipe.cases_file, "cases/split.jsonl", "filter/rows.jsonl"),
     run=_run,
     inputs=_inputs,
     lost=_lost,

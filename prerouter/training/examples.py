@@ -14,6 +14,7 @@ from prerouter.core.records import (
     Reject,
     RoutingCase,
     Split,
+    StudentMode,
     Trace,
 )
 from prerouter.prompts.render import StudentForm, render_student
@@ -39,7 +40,8 @@ class TokenisedExample:
 
     @property
     def key(self) -> str:
-        return f"{self.example.case_id}#{self.example.sample}"
+        example = self.example
+        return f"{example.case_id}#{example.sample}#{example.mode}"
 
     @property
     def completion_ids(self) -> tuple[int, ...]:
@@ -53,8 +55,10 @@ def make_example(
     form: StudentForm,
     metadata: MetadataSetting,
     without: Sequence[PromptPart] = (),
+    mode: StudentMode = StudentMode.EXPLAIN,
 ) -> Example:
-    """The student's prompt for `case`, and `trace` as the reply it learns to give.
+    """The student's prompt for `case`, and `trace` as the reply it learns to give: whole, or its
+    decision alone where `mode` is `decide`.
 
     `without` names the parts that the teacher's prompt left out, so that the trace lacks them.
     Raises TraceError for a trace that is not of that form.
@@ -65,12 +69,16 @@ def make_example(
     """
     if trace.case_id != case.case_id:
         raise ValueError(f"trace of case {trace.case_id} given with case {case.case_id}")
-    reply = format_trace(trace.rationale, trace.decision, without)
+    if mode is StudentMode.DECIDE:
+        reply = trace.decision.value
+    else:
+        reply = format_trace(trace.rationale, trace.decision, without)
     return Example(
         case_id=case.case_id,
         sample=trace.sample,
+        mode=mode,
         split=split,
-        prompt=render_student(case, form, metadata),
+        prompt=render_student(case, form, metadata, mode),
         completion=(Message(role="assistant", content=reply),),
     )
 

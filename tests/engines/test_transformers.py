@@ -16,6 +16,7 @@ from prerouter.core.errors import RecipeError
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
 from prerouter.core.records import Message
 from prerouter.engines.transformers import (
+    NO_TOKENS,
     PROMPT_TOO_LONG,
     TransformersModel,
     _split,
@@ -62,6 +63,11 @@ def test_it_is_an_engine(engine: TransformersModel, tiny_model: Path) -> None:
     as_engine: Engine = engine
     assert (as_engine.info.kind, as_engine.info.model) == ("transformers", str(tiny_model))
     assert set(as_engine.info.versions) == {"torch", "transformers"}
+
+
+def test_it_tells_that_nothing_holds_a_reply_to_a_schema(engine: TransformersModel) -> None:
+    assert engine.honours_schema() is False
+    assert engine.cached_share is None
 
 
 def test_every_request_is_answered_once(engine: TransformersModel) -> None:
@@ -121,10 +127,10 @@ def test_choices_score_as_in_a_plain_forward_pass(
     model, tokenizer = reference
     choices = ["RAG", "LC", "the whole document", "L", '"decision": "RAG"']
     scores = engine.score_choices([request(text) for text in TEXTS], choices)
-    assert [len(row) for row in scores] == [len(choices)] * len(TEXTS)
+    assert [len(row.log_probabilities) for row in scores] == [len(choices)] * len(TEXTS)
     for text, row in zip(TEXTS, scores, strict=True):
         prompt = prompt_ids(tokenizer, text)
-        for choice, score in zip(choices, row, strict=True):
+        for choice, score in zip(choices, row.log_probabilities, strict=True):
             ending = tokenizer(choice, add_special_tokens=False, return_tensors="pt").input_ids
             with torch.inference_mode():
                 logits = model(torch.cat([prompt, ending], dim=1)).logits[0]
@@ -220,8 +226,23 @@ def test_a_prompt_that_is_too_long_costs_itself_only(tiny_model: Path) -> None:
     assert long.error.startswith(PROMPT_TOO_LONG)
     assert short.finish_reason == "length"
     assert short.error is None
-    with pytest.raises(ValueError, match=PROMPT_TOO_LONG):
-        engine.score_choices([request("word " * 100)], ["RAG"])
+
+    asked = [request("word " * 100), request("a"), request("\ud800")]
+    long_row, row, half = engine.score_choices(asked, ["RAG", "LC"])
+    assert long_row.error is not None
+    assert long_row.error.startswith(PROMPT_TOO_LONG)
+    assert long_row.prompt_tokens > 64
+    assert half.error is not None
+    assert row.error is None
+    assert len(row.log_probabilities) == 2
+
+
+def test_half_a_character_costs_itself_only(engine: TransformersModel) -> None:
+    texts = ["One?", "What is \ud800 here?", "Two?"]
+    done = dict(engine.generate([request(text) for text in texts], Sampling(5)))
+    assert (done[1].finish_reason, done[1].error, done[1].passing) == ("error", NO_TOKENS, False)
+    assert done[0].error is None
+    assert done[2].error is None
 
 
 def test_a_reply_ends_where_the_models_length_ends(tiny_model: Path) -> None:

@@ -48,6 +48,11 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
         (["cases.source=parquet"], "source must be one of: sample, lara, table"),
         (["cases.pth=x"], "did you mean path?"),
         (["cases.columns.questoin=q"], "did you mean question?"),
+        (["cases.scale.high=1.7e308"], "less than or equal to 1000000000"),
+        (["cases.scale.low=-1.7e308"], "greater than or equal to -1000000000"),
+        ([f"cases.answer_models=[{{name: {'m' * 300}}}]"], "200 characters at most"),
+        (["cases={source: lara, path: x, context_windows: {m: -1}}"], "greater than 0"),
+        (["train=", "route="], "route: is blank"),
         (["split.train=0.9"], "must add up to 1"),
         (["rag.overlap_tokens=600"], "overlap_tokens must be smaller"),
         (["filter.per_case=1"], "filter needs `teach`"),
@@ -80,6 +85,28 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
                 "publish={}",
             ],
             "publish needs `student`",
+        ),
+        (
+            ["teach.teacher=guideline", "filter={}", "train={model: m, mix: {explain: 0}}"],
+            "explain or decide has to be 1 or more",
+        ),
+        (
+            [
+                "teach.teacher=guideline",
+                "filter={}",
+                "train.model=m",
+                "route.routers=[student_decide]",
+            ],
+            "student_decide needs train.mix.decide: 1 or more",
+        ),
+        (
+            [
+                "teach.teacher=guideline",
+                "filter={}",
+                "train={model: m, mix: {explain: 0, decide: 1}}",
+                "route={}",
+            ],
+            "route.routers student needs train.mix.explain: 1 or more",
         ),
         (["cases.answer_models=[{name: m}, {name: m}]"], "their cases would clash"),
         (["seed=-1"], "greater than or equal to 0"),
@@ -161,3 +188,10 @@ def test_a_key_pasted_into_the_recipe_is_not_shown(field: str) -> None:
     lines = mistakes({**MINIMAL, "teach": {"engine": engine}})
     assert any(field in line for line in lines)
     assert "sentinel" not in str(lines)
+
+
+def test_a_student_needs_traces_of_the_train_split() -> None:
+    teach = {"teacher": "guideline", "splits": ["validation"]}
+    assert mistakes({**MINIMAL, **STUDENT, "teach": teach}) == [
+        "r.yaml: recipe: train learns from the train split: teach.splits has to name it"
+    ]

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ import torch
 import prerouter
 from prerouter.core.errors import CheckpointError
 from prerouter.core.protocols import (
+    ChoiceScores,
     Completion,
     EngineInfo,
     GenerationRequest,
@@ -27,6 +31,7 @@ from prerouter.core.records import (
     Route,
     RoutingCase,
     Step,
+    StudentMode,
 )
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
 from prerouter.prompts.render import PROMPT_VERSION, prompt_hash, render_student
@@ -74,8 +79,17 @@ class ScriptedEngine:
 
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
-    ) -> list[list[float]]:
-        raise NotImplementedError
+    ) -> list[ChoiceScores]:
+        """LC has e times the probability of RAG for each thousand tokens that pass 5,000."""
+        self.calls.append((list(requests), Sampling(max_tokens=1)))
+        assert list(choices) == ["RAG", "LC"]
+        return [self._scored(request.messages[-1].content) for request in requests]
+
+    def _scored(self, prompt: str) -> ChoiceScores:
+        tokens = int(prompt.partition("tokens: ")[2].split()[0])
+        if tokens > 90_000:
+            return ChoiceScores(prompt_tokens=99, error=f"{PROMPT_TOO_LONG}: 99 tokens")
+        return ChoiceScores((-5.0, -5.0 + (tokens - 5_000) / 1_000), 40, seconds=0.25)
 
 
 def parity(prompt: str) -> Completion:
@@ -85,7 +99,7 @@ def parity(prompt: str) -> Completion:
     return Completion(text, "stop", prompt_tokens=100, completion_tokens=50, seconds=0.5)
 
 
-def learned(engine: ScriptedEngine, **options: int) -> LearnedRouter:
+def learned(engine: ScriptedEngine, **options: Any) -> LearnedRouter:
     return LearnedRouter("student", engine, "compact", FULL, False, 80, **options)
 
 
@@ -181,6 +195,51 @@ def test_text_is_counted_without_the_prompt_around_it() -> None:
     assert router.count_text_tokens("") == 0
 
 
+def test_a_route_named_at_once_is_that_of_the_likelier_word() -> None:
+    engine = ScriptedEngine(parity)
+    cases = [case(number) for number in (1_000, -2_000, 0, 95_000)]
+    decisions = learned(engine, mode=StudentMode.DECIDE).decide(cases)
+    assert [d.route for d in decisions] == [Route.LC, Route.RAG, Route.RAG, None]
+    assert decisions[0] == Decision(
+        case_id="case-1000",
+        router="student",
+        route=Route.LC,
+        p_lc=1 / (1 + math.exp(-1)),
+        prompt_tokens=40,
+        seconds=0.25,
+    )
+    assert decisions[1].p_lc == pytest.approx(1 / (1 + math.e**2))
+    # Even odds are a tie, and a tie goes to the cheap route.
+    assert decisions[2].p_lc == 0.5
+    assert decisions[3].failure is DecisionFailure.TOO_LONG
+    assert decisions[3].p_lc is None
+    asked = engine.calls[0][0][0].messages
+    assert asked == render_student(cases[0], "compact", FULL, StudentMode.DECIDE)
+
+
+@pytest.mark.parametrize(
+    ("options", "p_lc", "route"),
+    [
+        ({"threshold": 0.8}, 0.731, Route.RAG),
+        ({"threshold": -1.0}, 0.731, Route.LC),
+        ({"temperature": 4.0}, 0.562, Route.LC),
+        ({"temperature": 0.01}, 1.0, Route.LC),
+    ],
+)
+def test_temperature_and_threshold_set_the_decision(
+    options: dict[str, float], p_lc: float, route: Route
+) -> None:
+    router = learned(ScriptedEngine(parity), mode=StudentMode.DECIDE, **options)
+    (decision,) = router.decide(case(1_000))
+    assert decision.p_lc == pytest.approx(p_lc, abs=1e-3)
+    assert decision.route is route
+
+
+def test_odds_past_all_measure_are_no_overflow() -> None:
+    router = learned(ScriptedEngine(parity), mode=StudentMode.DECIDE, temperature=0.001)
+    assert [d.p_lc for d in router.decide([case(-4_000), case(9_000)])] == [0.0, 1.0]
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.set_num_threads(1)
@@ -219,6 +278,37 @@ def test_a_folder_decides_as_the_model_did_before_it_was_saved(tiny: Path, tmp_p
     assert all(d.completion_tokens == 8 and d.raw for d in found)
     assert router.fallback is Route.LC
     assert 3 <= router.count_text_tokens("It begins. ") <= 11
+
+
+def test_a_folder_decides_in_the_modes_it_was_trained_in(tiny: Path, tmp_path: Path) -> None:
+    modes = (StudentMode.EXPLAIN, StudentMode.DECIDE)
+    folder = publish(tiny, tmp_path / "router", modes=modes, temperature=2.0, threshold=1.0)
+    cases = [case(n, head="It begins. " * n) for n in range(1, 5)]
+    load = partial(LearnedRouter.from_pretrained, folder, dtype="float32", batch_size=2)
+    assert {d.failure for d in load().decide(cases)} == {DecisionFailure.UNPARSABLE}
+    decided = load(mode=StudentMode.DECIDE).decide(cases)
+    assert {d.route for d in decided} == {Route.RAG}
+    assert {d.route for d in load(mode=StudentMode.DECIDE, threshold=-1).decide(cases)} == {
+        Route.LC
+    }
+    plain = LearnedRouter(
+        "s",
+        TransformersModel(str(tiny), dtype="float32", batch_size=1),
+        "compact",
+        FULL,
+        False,
+        12,
+        mode=StudentMode.DECIDE,
+        temperature=2.0,
+    )
+    assert [d.p_lc for d in decided] == pytest.approx(
+        [d.p_lc for d in plain.decide(cases)], abs=1e-5
+    )
+
+
+def test_a_mode_that_was_not_trained_is_refused(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="was not trained to decide; explain; train it"):
+        LearnedRouter.from_pretrained(publish(tiny, tmp_path / "router"), mode=StudentMode.DECIDE)
 
 
 def test_a_router_of_other_prompts_is_refused(tiny: Path, tmp_path: Path) -> None:

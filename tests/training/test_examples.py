@@ -17,6 +17,7 @@ from prerouter.core.records import (
     RoutingCase,
     Split,
     Step,
+    StudentMode,
     Trace,
 )
 from prerouter.prompts.render import StudentForm, render_student
@@ -143,6 +144,20 @@ def test_a_template_that_renders_the_prompt_otherwise_is_an_error(
         check_prompts([tokenise(made, tokenizer, True)])
 
 
+def test_an_example_of_the_other_mode_names_the_route_alone() -> None:
+    made = make_example(
+        CASE, TRACE, Split.TRAIN, "compact", MetadataSetting.FULL, mode=StudentMode.DECIDE
+    )
+    assert made.completion[0].content == TRACE.decision.value
+    assert made.mode is StudentMode.DECIDE
+    told = made.prompt[0].content
+    assert (
+        told
+        != make_example(CASE, TRACE, Split.TRAIN, "compact", MetadataSetting.FULL).prompt[0].content
+    )
+    assert told.endswith("Reply with that word alone.")
+
+
 def test_an_example_of_just_the_limit_is_kept(made: Example, tiny_model_dir: Path) -> None:
     tokenizer = load_tokenizer(str(tiny_model_dir), None)
     length = len(tokenise(made, tokenizer, False).ids)
@@ -151,5 +166,7 @@ def test_an_example_of_just_the_limit_is_kept(made: Example, tiny_model_dir: Pat
     assert not rejects
     kept, rejects = keep_fitting([made], tokenizer, False, length - 1)
     assert not kept
-    assert [(r.stage, r.key, r.reason) for r in rejects] == [("train", "case#3", "too_long")]
+    assert [(r.stage, r.key, r.reason) for r in rejects] == [
+        ("train", "case#3#explain", "too_long")
+    ]
     assert str(length) in rejects[0].detail

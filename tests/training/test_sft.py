@@ -135,8 +135,8 @@ def test_an_example_over_the_limit_is_refused_and_counted(train: Train) -> None:
     held_out = example(6, Split.VALIDATION, words="very " * 400)
     report = train([*TWO, long], [held_out], sft={"max_steps": 1})
     assert [(r.key, r.reason) for r in report.rejects] == [
-        ("case-4#0", "too_long"),
-        ("case-6#0", "too_long"),
+        ("case-4#0#explain", "too_long"),
+        ("case-6#0#explain", "too_long"),
     ]
     assert report.train_examples == 2
     assert report.validation_examples == 0

@@ -1,0 +1,145 @@
+"""Reading prompts in padded batches, and what they all begin with only once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from prerouter.engines.batches import Prefix
+
+if TYPE_CHECKING:
+    import torch
+
+_WORTH_SHARING = 16
+"""Tokens: a shorter common start costs more to copy into a batch than to read again."""
+
+
+class PromptReader:
+    """A causal model's forward passes. A router's prompts begin alike (instructions, the form of
+    the reply): `share` reads that start once and every later batch goes on from it.
+
+    What a model keeps of what it has read is copied only where it is plain keys and values of every
+    token; a sliding window or a recurrent state reads each prompt whole.
+    """
+
+    def __init__(self, model: Any, device: str) -> None:
+        self._model = model
+        self._device = device
+        self._shared: list[int] = []
+        self._cache: Any = None
+
+    @property
+    def shared_tokens(self) -> int:
+        """Tokens that are read once, at the start of every prompt of the last `share`."""
+        return len(self._shared)
+
+    def share(self, prompts: Sequence[list[int]]) -> None:
+        """Read what `prompts` have in common at their start, unless it is read already."""
+        import torch
+
+        if self._shared and all(self._continues(prompt) for prompt in prompts):
+            return
+        self._shared, self._cache = [], None
+        common = _common_start(prompts) if len(prompts) > 1 else []
+        if len(common) < _WORTH_SHARING:
+            return
+        ids = torch.tensor([common])
+        with torch.inference_mode():
+            read = self._forward(ids, torch.ones_like(ids), None, 0)
+        if _is_plain(read.cache):
+            self._shared, self._cache = common, read.cache
+
+    def prefill(self, prompts: Sequence[list[int]]) -> Prefix:
+        """Read left-padded prompts; logits of the next token, shape (rows, vocabulary)."""
+        import torch
+
+        shared = len(self._shared) if all(map(self._continues, prompts)) else 0
+        width = max(map(len, prompts)) - shared
+        # What stands in the padding is masked; any token of the vocabulary does.
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        mask = torch.zeros(len(prompts), shared + width, dtype=torch.long)
+        mask[:, :shared] = 1
+        for place, prompt in enumerate(prompts):
+            rest = prompt[shared:]
+            ids[place, width - len(rest) :] = torch.tensor(rest)
+            mask[place, shared + width - len(rest) :] = 1
+        cache = None
+        if shared:
+            cache = copy.deepcopy(self._cache)
+            cache.batch_repeat_interleave(len(prompts))
+        return self._forward(ids, mask, cache, shared)
+
+    def extend(self, prefix: Prefix, ids: torch.Tensor) -> torch.Tensor:
+        """Read more tokens after `prefix`; their logits, shape (rows, tokens, vocabulary)."""
+        import torch
+
+        count = ids.shape[1]
+        seen = prefix.mask.sum(dim=-1, keepdim=True)
+        prefix.mask = torch.cat([prefix.mask, torch.ones_like(ids)], dim=1)
+        output = self._model(
+            input_ids=ids,
+            attention_mask=prefix.mask,
+            position_ids=seen + torch.arange(count, device=self._device),
+            past_key_values=prefix.cache,
+            use_cache=True,
+        )
+        logits: torch.Tensor = output.logits
+        return logits
+
+    def score(self, prompts: Sequence[list[int]], endings: list[list[int]]) -> list[list[float]]:
+        """Natural log-probability of each ending after each prompt, shape (prompts, endings). A
+        prompt is read once, and an ending of one token costs nothing more."""
+        import torch
+
+        with torch.inference_mode():
+            prefix = self.prefill(prompts)
+            columns = []
+            for ending in endings:
+                logits = prefix.logits[:, None]
+                if len(ending) > 1:
+                    given = torch.tensor([ending[:-1]] * len(prompts), device=self._device)
+                    mask = prefix.mask
+                    logits = torch.cat([logits, self.extend(prefix, given)], dim=1)
+                    prefix.cache.crop(-given.shape[1])
+                    prefix.mask = mask
+                log_probabilities = torch.log_softmax(logits.float(), dim=-1)
+                target = torch.tensor([ending] * len(prompts), device=self._device)[..., None]
+                columns.append(log_probabilities.gather(-1, target).sum(dim=(1, 2)))
+            rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
+        return rows
+
+    def _forward(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int) -> Prefix:
+        mask = mask.to(self._device)
+        output = self._model(
+            input_ids=ids.to(self._device),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(dim=-1) - 1).clamp(min=0)[:, shared:],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return Prefix(output.past_key_values, mask, output.logits[:, -1])
+
+    def _continues(self, prompt: list[int]) -> bool:
+        # At least one token has to be read: the next one's logits come from it.
+        return len(prompt) > len(self._shared) and prompt[: len(self._shared)] == self._shared
+
+
+def _common_start(prompts: Sequence[list[int]]) -> list[int]:
+    # The lowest and the highest in order differ as early as any two do.
+    low, high = min(prompts), max(prompts)
+    count = 0
+    for mine, other in zip(low[:-1], high[:-1], strict=False):
+        if mine != other:
+            break
+        count += 1
+    return low[: min(count, min(map(len, prompts)) - 1)]
+
+
+def _is_plain(cache: Any) -> bool:
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
+    return type(cache) is DynamicCache and all(
+        type(layer) is DynamicLayer for layer in cache.layers
+    )
