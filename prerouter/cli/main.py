@@ -113,6 +113,7 @@ for _name, _help in (
     ("filter", "Keep the traces that end in the ideal route."),
     ("train", "Fine-tune the student on the kept traces."),
     ("route", "Let every router decide."),
+    ("calibrate", "Set p_lc right and choose the threshold on it."),
     ("evaluate", "Measure the routers and print the routing table."),
     ("publish", "Export the student as a folder ready for the Hub."),
 ):

@@ -8,7 +8,6 @@ the least expected loss. How a choice between neighbouring thresholds is made is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from prerouter.core.records import ROUTES, Record, Route
 from prerouter.measures.checks import MIN_CASES, by_route, caution, probabilities
 from prerouter.measures.outcomes import Indices
 from prerouter.measures.statistics import Floats
+from prerouter.recipe.calibrate import ThresholdRule
 
 PLACE = "threshold"
 
@@ -34,12 +34,6 @@ class OperatingPoint(Record):
     lc_rate: float
     qa: float
     cost: float | None = None
-
-
-class ThresholdRule(StrEnum):
-    LC_RATE = "lc_rate"
-    BUDGET = "budget"
-    LOSS = "loss"
 
 
 class ChosenThreshold(Record):

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Discriminator, Field, Tag, field_validator
 
+from prerouter.core.records import Identifier
 from prerouter.recipe.base import Section
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -20,24 +21,22 @@ class TransformersEngine(Section):
     """
 
     kind: Literal["transformers"]
-    model: Annotated[str, Field(min_length=1)]
+    model: Identifier
     revision: str | None = None
     dtype: Dtype = "bfloat16"
     batch_size: Annotated[int, Field(gt=0)] = 8
     max_model_len: Annotated[int | None, Field(gt=0)] = None
 
 
-class VllmEngine(Section):
-    """vLLM in process. Any engine argument that has no key here goes under `arguments`."""
+class VllmArguments(Section):
+    """vLLM's engine arguments. Any that has no key here goes under `arguments`."""
 
-    kind: Literal["vllm"]
-    model: Annotated[str, Field(min_length=1)]
+    model: Identifier
     revision: str | None = None
     dtype: Dtype | Literal["auto"] = "auto"
     max_model_len: Annotated[int | None, Field(gt=0)] = None
     tensor_parallel_size: Annotated[int, Field(gt=0)] = 1
     pipeline_parallel_size: Annotated[int, Field(gt=0)] = 1
-    data_parallel_size: Annotated[int, Field(gt=0)] = 1
     quantization: str | None = None
     arguments: dict[str, Any] = {}
 
@@ -46,10 +45,51 @@ class VllmEngine(Section):
     def _no_remote_code(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "trust_remote_code" in value:
             raise ValueError("trust_remote_code is never set: a model may not bring code along")
-        owned = sorted(set(value) & set(VllmEngine.model_fields))
+        owned = sorted(set(value) & set(cls.model_fields))
         if owned:
             raise ValueError(f"{', '.join(owned)} stand beside `arguments`, not in it")
         return value
+
+
+class VllmEngine(VllmArguments):
+    """vLLM in process, on the accelerators of this machine or its CPU."""
+
+    kind: Literal["vllm"]
+    data_parallel_size: Annotated[int, Field(gt=0)] = 1
+
+
+class RayEngine(VllmArguments):
+    """Replicas of vLLM on a Ray cluster, fed by Ray Data. Each runs on one machine.
+
+    `address` is `auto` (the cluster that this machine belongs to), HOST:PORT, or `local` (one of
+    this machine alone). `batch_size` requests go to a replica and come back together, and are
+    asked again where their worker dies; a replica works on `concurrent_batches` at once, so that
+    none of its batches waits for the slowest reply of another.
+    """
+
+    kind: Literal["ray"]
+    address: Annotated[str, Field(pattern=r"^(auto|local|[\w.\-\[\]:]+:\d+)$")] = "auto"
+    replicas: Annotated[int, Field(gt=0)] = 1
+    gpus_per_replica: Annotated[
+        int | None,
+        Field(ge=0, description="tensor x pipeline sizes unless given; 0 for a CPU"),
+    ] = None
+    cpus_per_replica: Annotated[int, Field(gt=0)] = 1
+    batch_size: Annotated[int, Field(gt=0)] = 16
+    concurrent_batches: Annotated[int, Field(gt=0, le=256)] = 32
+
+    @field_validator("arguments")
+    @classmethod
+    def _replicas_are_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if "data_parallel_size" in value:
+            raise ValueError("data_parallel_size: `replicas` says how many engines there are")
+        return value
+
+    @property
+    def replica(self) -> VllmEngine:
+        """What one replica runs."""
+        shared = {key: getattr(self, key) for key in VllmArguments.model_fields}
+        return VllmEngine(kind="vllm", **shared)
 
 
 class OpenAIEngine(Section):
@@ -61,7 +101,7 @@ class OpenAIEngine(Section):
     """
 
     kind: Literal["openai"]
-    model: Annotated[str, Field(min_length=1)]
+    model: Identifier
     base_url: Annotated[str, Field(pattern=r"^https?://")]
     api_key_variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")] = "OPENAI_API_KEY"
     concurrency: Annotated[int, Field(gt=0, le=1024)] = 16
@@ -110,18 +150,22 @@ _REQUEST_FIELDS = frozenset(
 )
 
 
+_KINDS = ("transformers", "vllm", "openai", "ray")
+
+
 def _engine_kind(value: object) -> str | None:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return f"tag:{kind}" if kind in ("transformers", "vllm", "openai") else None
+    return f"tag:{kind}" if kind in _KINDS else None
 
 
 EngineSection = Annotated[
     Annotated[TransformersEngine, Tag("tag:transformers")]
     | Annotated[VllmEngine, Tag("tag:vllm")]
-    | Annotated[OpenAIEngine, Tag("tag:openai")],
+    | Annotated[OpenAIEngine, Tag("tag:openai")]
+    | Annotated[RayEngine, Tag("tag:ray")],
     Discriminator(
         _engine_kind,
         custom_error_type="unknown_engine",
-        custom_error_message="kind must be one of: transformers, vllm, openai",
+        custom_error_message=f"kind must be one of: {', '.join(_KINDS)}",
     ),
 ]

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from prerouter.core.records import MetadataSetting, RagConfig, Split, StudentMode
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
+from prerouter.recipe.calibrate import CalibrateSection
 from prerouter.recipe.cases import CasesSection, SplitSection, TableSource
 from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.route import EvaluateSection, PublishSection, RouterName, RouteSection
@@ -45,6 +46,7 @@ class Recipe(Section):
     dataset: DatasetSection | None = None
     train: TrainSection | None = None
     route: RouteSection | None = None
+    calibrate: CalibrateSection | None = None
     evaluate: EvaluateSection | None = None
     publish: PublishSection | None = None
 
@@ -63,6 +65,8 @@ class Recipe(Section):
             students = [name for name in self.route.routers if name.startswith("student")]
             if students:
                 mistakes.append(f"route.routers {', '.join(students)} need `train`")
+        if self.calibrate:
+            mistakes += self._calibrated(self.calibrate)
         if self.evaluate and not self.route:
             mistakes.append("evaluate needs `route`")
         if self.evaluate and self.route and self.evaluate.split not in self.route.splits:
@@ -108,6 +112,18 @@ class Recipe(Section):
             # The cases hold the inferred texts then, and nothing of the source's own.
             return [f"{' and '.join(full)}: full can't stand beside `profile`: take generated"]
         return []
+
+    def _calibrated(self, section: CalibrateSection) -> list[str]:
+        if not self.route:
+            return ["calibrate needs `route`"]
+        mistakes = []
+        if section.router not in self.route.routers:
+            mistakes.append(f"calibrate.router {section.router} is not among route.routers")
+        if section.split not in self.route.splits:
+            mistakes.append(f"calibrate.split {section.split} is not in route.splits")
+        if self.evaluate and self.evaluate.split is section.split:
+            mistakes.append("calibrate.split is evaluate.split: fit on one, measure on another")
+        return mistakes
 
     @property
     def student(self) -> RouterName:

@@ -1,4 +1,4 @@
-"""`teach` and `filter`: the teacher's traces, and which of them are kept."""
+"""`teach`, `filter` and `dataset`: the teacher's traces, which are kept, how they are handed on."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ class TeachSection(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 0.95
     max_tokens: Annotated[int, Field(gt=0)] = 2048
     thinking: bool = False
+    keep_reasoning: Annotated[
+        bool, Field(description="keep a thinking teacher's reasoning in its traces, unparsed")
+    ] = False
     splits: tuple[Split, ...] = (Split.TRAIN, Split.VALIDATION)
     max_failed_share: Annotated[float, Field(ge=0, le=1)] = 0.1
 
@@ -73,3 +76,19 @@ class FilterSection(Section):
     per_case: Annotated[int, Field(ge=1, description="distinct traces kept for a case")] = 1
     balance: Literal["none", "downsample"] = "none"
     one_class: Literal["error", "warn"] = "error"
+
+
+class DatasetSection(Section):
+    """The traces as a folder of Parquet files with a card, ready for the Hub.
+
+    `license` is that of the data set, `source_license` that of the questions and documents it
+    quotes. `prompt` is the form of the examples' prompts: the student's, where one is trained.
+    """
+
+    license: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
+    source_license: str | None = None
+    language: tuple[str, ...] = ("en",)
+    repo_id: Annotated[str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = None
+    private: bool = False
+    prompt: Literal["guided", "compact"] | None = None
+    shard_rows: Annotated[int, Field(ge=1, description="rows of a Parquet file, at most")] = 20_000

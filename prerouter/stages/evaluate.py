@@ -7,6 +7,7 @@ from collections import defaultdict
 from prerouter.core.errors import StageError
 from prerouter.core.records import Decision, Label, PairedScore, RoutingCase, SplitAssignment
 from prerouter.measures.routing import routing_table
+from prerouter.measures.tuning import Calibrated, tune
 from prerouter.reporting.tables import render_markdown, table_json
 from prerouter.runs.manifest import write_json
 from prerouter.runs.stage import Stage, StageRun
@@ -35,6 +36,14 @@ def _run(run: StageRun) -> None:
     for decision in run.read("route/rows.jsonl", Decision):
         if decision.case_id in wanted:
             decisions[decision.router].append(decision)
+    if run.recipe.calibrate:
+        (calibrated,) = run.read("calibrate/rows.jsonl", Calibrated)
+        decisions[run.recipe.calibrate.tuned] = tune(
+            decisions[calibrated.router],
+            run.recipe.calibrate.tuned,
+            calibrated.temperature.temperature,
+            calibrated.threshold.point.threshold,
+        )
     run.progress.start("evaluate", None)
     rows = routing_table(
         decisions,
@@ -64,6 +73,7 @@ STAGE = Stage(
         "label/rows.jsonl",
         "route/rows.jsonl",
         recipe.scores_file,
+        *(("calibrate/rows.jsonl",) if recipe.calibrate else ()),
     ),
     run=_run,
     lost=lambda recipe: [

@@ -6,6 +6,7 @@ from prerouter.recipe.recipe import Recipe
 from prerouter.runs.stage import Stage
 from prerouter.stages import (
     answer,
+    calibrate,
     cases,
     dataset,
     evaluate,
@@ -32,6 +33,7 @@ VERBS: dict[str, Stage] = {
         dataset.STAGE,
         train.STAGE,
         route.STAGE,
+        calibrate.STAGE,
         evaluate.STAGE,
         publish.STAGE,
     )
@@ -51,6 +53,7 @@ def stages_of(recipe: Recipe) -> list[Stage]:
         "dataset": recipe.dataset,
         "train": recipe.train,
         "route": recipe.route,
+        "calibrate": recipe.calibrate,
         "evaluate": recipe.evaluate,
         "publish": recipe.publish,
     }

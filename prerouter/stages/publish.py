@@ -7,6 +7,7 @@ from typing import Any
 
 from prerouter.core.records import RoutingCase
 from prerouter.measures.routing import POOLED, Measure, RoutingRow
+from prerouter.measures.tuning import Calibrated
 from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
 from prerouter.publishing.cards import (
     CardData,
@@ -27,7 +28,9 @@ from prerouter.training.sft import MODEL_DIR
 LIBRARIES = ("torch", "transformers", "trl", "peft")
 
 
-def router_config(recipe: Recipe, teacher: str, parents: dict[str, str]) -> RouterConfig:
+def router_config(
+    recipe: Recipe, teacher: str, parents: dict[str, str], calibrated: Calibrated | None = None
+) -> RouterConfig:
     """What the folder has to know to decide as the student did in its run."""
     train, publish = recipe.train, recipe.publish
     assert train is not None
@@ -43,6 +46,8 @@ def router_config(recipe: Recipe, teacher: str, parents: dict[str, str]) -> Rout
         thinking=train.thinking,
         max_tokens=recipe.route.max_tokens if recipe.route else train.max_length,
         modes=train.mix.modes,
+        temperature=calibrated.temperature.temperature if calibrated else 1.0,
+        threshold=calibrated.threshold.point.threshold if calibrated else 0.5,
         fallback=publish.fallback,
         base_model=plain_name(train.model),
         base_revision=train.revision,
@@ -142,7 +147,11 @@ def _run(run: StageRun) -> None:
     manifests = lineage(recipe.run_dir, ("train", "evaluate"))
     rows = list(run.read("evaluate/rows.jsonl", RoutingRow))
     parents = {name: found.files["rows.jsonl"].sha256 for name, found in manifests.items()}
-    config = router_config(recipe, teacher_name(recipe), parents)
+    # The folder holds the student: of another router's p_lc it takes nothing.
+    calibrated = None
+    if recipe.calibrate and recipe.calibrate.router == "student_decide":
+        (calibrated,) = run.read("calibrate/rows.jsonl", Calibrated)
+    config = router_config(recipe, teacher_name(recipe), parents, calibrated)
     card = make_card(
         recipe, config, manifests, rows, list(run.read("cases/rows.jsonl", RoutingCase))
     )
@@ -165,7 +174,12 @@ STAGE = Stage(
     sections=lambda recipe: {
         "recipe": recipe.model_dump(mode="json", exclude={"runs_dir", "prices"})
     },
-    parents=lambda recipe: ("cases/rows.jsonl", "train/rows.jsonl", "evaluate/rows.jsonl"),
+    parents=lambda recipe: (
+        "cases/rows.jsonl",
+        "train/rows.jsonl",
+        *(("calibrate/rows.jsonl",) if recipe.calibrate else ()),
+        "evaluate/rows.jsonl",
+    ),
     run=_run,
     lost=lambda recipe: lost_model_files(
         recipe.run_dir / "publish" / "rows.jsonl", recipe.published_dir

