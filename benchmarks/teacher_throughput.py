@@ -5,10 +5,11 @@
 Needs vLLM's own environment (`make test-vllm` builds .venv-vllm). Guided prompts of the sample's
 cases, each with a seed of its own, held to the trace schema. In one process and on one engine,
 alternating: LLM.generate on token ids made beforehand, in the order given; and our pass over the
-cases (render, order, generate, parse). With --server, the same against a server on loopback started
-by scripts/serve_teacher.sh, beside openai's AsyncOpenAI under a semaphore. The prefix cache is
-emptied before each pass. Replies cut off at --max-tokens count as replies: what is compared is the
-engine's pace.
+cases (render, order, generate, parse, write). With --server, the same against a server on loopback
+started by scripts/serve_teacher.sh, beside openai's AsyncOpenAI under a semaphore. The prefix cache
+is emptied before each pass. Replies cut off at --max-tokens count as replies: what is compared is
+the engine's pace. The two passes of a round stand side by side in time: on a machine that does
+other work too, the median of the rounds tells more than the sums.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import asyncio
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -25,10 +27,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from prerouter.core.protocols import Completion, GenerationRequest, Sampling
-from prerouter.core.records import AnswerModel, RagConfig, RoutingCase, Trace
+from prerouter.core.records import AnswerModel, RagConfig, Reject, RoutingCase, Trace
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.openai import OpenAIServer
 from prerouter.engines.vllm import VllmModel
@@ -37,8 +40,10 @@ from prerouter.prompts.trace import trace_schema
 from prerouter.recipe.cases import SampleSource
 from prerouter.recipe.engine import OpenAIEngine, VllmEngine
 from prerouter.recipe.teach import TeachSection
+from prerouter.runs.rows import RowLog
+from prerouter.runs.stage import reject_key
 from prerouter.sources.sample import load_sample
-from prerouter.stages.teach import engine_traces, request_seed
+from prerouter.stages.teach import engine_traces, request_seed, trace_key
 
 MODEL = "embedded:SmolLM2-135M-Instruct"
 MAX_MODEL_LEN = 4096
@@ -71,6 +76,11 @@ class Counted:
         self.info = engine.info
         self.count_tokens = engine.count_tokens
         self.score_choices = engine.score_choices
+        self.honours_schema = engine.honours_schema
+
+    @property
+    def cached_share(self) -> float | None:
+        return self._engine.cached_share
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
@@ -97,12 +107,21 @@ def teach(
     engine: VllmModel | OpenAIServer, cases: list[RoutingCase], section: TeachSection
 ) -> Pace:
     pace = Pace()
-    began = time.perf_counter()
     due = [(case, 0) for case in cases]
-    for result in engine_traces(due, Counted(engine, pace), section, SEED):
-        pace.replies += 1
-        pace.parsed += isinstance(result, Trace)
-    pace.seconds = time.perf_counter() - began
+    with (
+        TemporaryDirectory() as folder,
+        RowLog(Path(folder) / "rows.jsonl", Trace, trace_key) as traces,
+        RowLog(Path(folder) / "rejects.jsonl", Reject, reject_key) as rejects,
+    ):
+        began = time.perf_counter()
+        for result in engine_traces(due, Counted(engine, pace), section, SEED):
+            pace.replies += 1
+            if isinstance(result, Trace):
+                traces.append(result)
+            else:
+                rejects.append(result)
+        pace.seconds = time.perf_counter() - began
+        pace.parsed = len(traces.done)
     return pace
 
 
@@ -116,24 +135,30 @@ def compare(
     """Alternate the two, the first to go changing each round, and print their paces."""
     totals = {"bare": Pace(), "ours": Pace()}
     passes = {"bare": bare, "ours": ours}
+    ratios = []
     ours()  # warms up compilers, grammars and connections for both
     for number in range(rounds):
+        seconds = {}
         for side in ("bare", "ours") if number % 2 == 0 else ("ours", "bare"):
             empty()
             pace = passes[side]()
             # One by one, so that what else the machine does is seen.
             print(pace.line(f"pass {number + 1} {side}"), flush=True)
+            seconds[side] = pace.seconds
             total = totals[side]
             total.replies += pace.replies
             total.tokens += pace.tokens
             total.seconds += pace.seconds
             total.parsed += pace.parsed
+        ratios.append(seconds["bare"] / seconds["ours"])
     print(totals["bare"].line(f"bare {name}"))
     print(totals["ours"].line("prerouter"))
     first, second = totals["bare"], totals["ours"]
     replies = (second.replies / second.seconds) / (first.replies / first.seconds)
     tokens = (second.tokens / second.seconds) / (first.tokens / first.seconds)
     print(f"ratio {replies:.3f} in replies, {tokens:.3f} in tokens (target 0.95)")
+    by_round = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+    print(f"ratio by round {by_round}; median {statistics.median(ratios):.3f}")
     print(f"whole traces {second.parsed} of {second.replies}")
 
 

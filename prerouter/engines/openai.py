@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from prerouter.core.errors import MissingDependencyError, RecipeError
-from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.protocols import (
+    ChoiceScores,
+    Completion,
+    EngineInfo,
+    GenerationRequest,
+    Sampling,
+)
 from prerouter.core.records import Message
 from prerouter.engines.background import results_as_done
+from prerouter.engines.dead_server import SettingError, Watch, no_connection, status_fault
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.replies import read_reply
 from prerouter.engines.retries import ServerError, attempts, is_passing, retry_after_seconds
@@ -54,6 +61,7 @@ class OpenAIServer:
         self._cached_tokens: int | None = None
         self._honours_schema: bool | None = None
         self._probed = False
+        self._watch = Watch(section)
 
     @property
     def info(self) -> EngineInfo:
@@ -91,7 +99,8 @@ class OpenAIServer:
         """Yield (index, completion) as they get done. `seconds` includes retries and their waits.
 
         Token counts are the server's own, 0 where it gives none. Raises RecipeError where
-        entropies are asked for, or the key's variable is not set.
+        entropies are asked for, or the key's variable is not set; StageError where the server
+        turns all calls away for one reason that a setting mends (`dead_server`).
         """
         if sampling.entropy_tokens:
             raise RecipeError(
@@ -100,8 +109,18 @@ class OpenAIServer:
                 "kind: transformers for entropies over the whole vocabulary",
             )
 
+        # The same seed, or no sampling, would run to the same limit at the same price.
+        tries = self._section.cut_off_attempts if sampling.temperature else 1
+
         async def ask(client: AsyncOpenAI, index: int) -> Completion:
-            return await self._ask(client, self._body(requests[index], sampling), sampling)
+            body = self._body(requests[index], sampling)
+            for _ in range(tries):
+                completion = await self._ask(client, body, sampling)
+                if completion.finish_reason != "length":
+                    break
+                if "seed" in body:
+                    body["seed"] += 1
+            return completion
 
         yield from results_as_done(
             self._open_client, ask, prefix_order(requests), self._section.concurrency
@@ -109,11 +128,12 @@ class OpenAIServer:
 
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
-    ) -> list[list[float]]:
-        """Natural log-probability of each choice as the next text: shape (requests, choices).
+    ) -> list[ChoiceScores]:
+        """Natural log-probability of each choice as the next text, in the order of the requests.
 
         Exact, by the log-probabilities that vLLM gives for a prompt's own tokens: each prompt is
-        read once for each choice. RecipeError where the server has no such thing.
+        read once for each choice. A prompt that the server refuses costs that request; RecipeError
+        where the server has no such thing.
         """
         place, tokenize = self._section.base_url, self._root("tokenize")
         plain = [(tokenize, {"prompt": text, "add_special_tokens": False}) for text in choices]
@@ -130,11 +150,21 @@ class OpenAIServer:
             for prompt in prompts
             for ending in endings
         ]
-        replies = iter(self._call(asked))
-        return [
-            [choice_log_probability(next(replies), ending, place) for ending in endings]
-            for _ in prompts
-        ]
+        replies = iter(self._post_all(asked))
+        scores = []
+        for prompt in prompts:
+            bodies = [next(replies) for _ in endings]
+            faults = [body.reason for body in bodies if isinstance(body, ServerError)]
+            row = [
+                choice_log_probability(body, ending, place)
+                for body, ending in zip(bodies, endings, strict=True)
+                if isinstance(body, str)
+            ]
+            if faults:
+                scores.append(ChoiceScores(prompt_tokens=len(prompt), error=faults[0]))
+            else:
+                scores.append(ChoiceScores(tuple(row), len(prompt)))
+        return scores
 
     def _body(self, request: GenerationRequest, sampling: Sampling) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -170,10 +200,14 @@ class OpenAIServer:
                     text = await self._post(client, "/chat/completions", body)
                     reply = read_reply(text, thinking=sampling.thinking)
         except ServerError as fault:
+            self._watch.failed(fault)
             tries = "1 attempt" if number == 1 else f"{number} attempts"
             error = f"{fault.reason} (after {tries})"
             seconds = time.perf_counter() - began
-            return Completion("", "error", error=error, passing=fault.passing, seconds=seconds)
+            # What ails the settings passes once they are mended.
+            passing = fault.passing or isinstance(fault, SettingError)
+            return Completion("", "error", error=error, passing=passing, seconds=seconds)
+        self._watch.answered()
         self._prompt_tokens += reply.completion.prompt_tokens
         if reply.cached_tokens is not None:
             self._cached_tokens = (self._cached_tokens or 0) + reply.cached_tokens
@@ -181,24 +215,32 @@ class OpenAIServer:
 
     def _call(self, posts: list[tuple[str, dict[str, Any]]]) -> list[str]:
         """Bodies of the replies in order. RecipeError where one fails for good."""
+        bodies = []
+        for body in self._post_all(posts):
+            if isinstance(body, ServerError):
+                raise RecipeError(
+                    self._section.base_url,
+                    f"gives no tokens of its own model ({body.reason})",
+                    "a vLLM server",
+                    "count and score with kind: transformers or vllm",
+                )
+            bodies.append(body)
+        return bodies
 
-        async def call(client: AsyncOpenAI, number: int) -> str:
-            async for attempt in attempts(self._section):
-                with attempt:
-                    text = await self._post(client, *posts[number])
+    def _post_all(self, posts: list[tuple[str, dict[str, Any]]]) -> list[str | ServerError]:
+        """Bodies of the replies in order, or what one failed of for good."""
+
+        async def call(client: AsyncOpenAI, number: int) -> str | ServerError:
+            try:
+                async for attempt in attempts(self._section):
+                    with attempt:
+                        text = await self._post(client, *posts[number])
+            except ServerError as fault:
+                return fault
             return text
 
-        concurrency = self._section.concurrency
         numbers = range(len(posts))
-        try:
-            replies = dict(results_as_done(self._open_client, call, numbers, concurrency))
-        except ServerError as fault:
-            raise RecipeError(
-                self._section.base_url,
-                f"gives no tokens of its own model ({fault.reason})",
-                "a vLLM server",
-                "count and score with kind: transformers or vllm",
-            ) from None
+        replies = dict(results_as_done(self._open_client, call, numbers, self._section.concurrency))
         return [replies[number] for number in numbers]
 
     async def _post(self, client: AsyncOpenAI, path: str, body: dict[str, Any]) -> str:
@@ -218,14 +260,18 @@ class OpenAIServer:
         except openai.APIStatusError as error:
             status = error.status_code
             detail = _detail(error.body, error.response.text, client.api_key)
-            raise ServerError(
-                f"HTTP {status}: {detail}" if detail else f"HTTP {status}",
+            reason = f"HTTP {status}: {detail}" if detail else f"HTTP {status}"
+            raise status_fault(status, reason, self._section) or ServerError(
+                reason,
                 passing=is_passing(status),
                 retry_after=retry_after_seconds(error.response.headers.get("retry-after")),
             ) from None
         except openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__ if error.__cause__ else "unknown cause"
-            raise ServerError(f"connection failed: {cause}", passing=True) from None
+            reason = f"connection failed: {cause}"
+            if isinstance(error.__cause__, httpx2.ConnectError):
+                raise no_connection(reason) from None
+            raise ServerError(reason, passing=True) from None
         except UnicodeEncodeError:
             # Half a character (a lone surrogate) in the prompt, say.
             raise ServerError("the request holds text that can't be sent", passing=False) from None

@@ -53,8 +53,10 @@ def read_reply(body: str, *, thinking: bool) -> Reply:
     """The reply to a request for one choice. Raises ServerError for anything less than that.
 
     Reasoning stands in `reasoning` or `reasoning_content` (the name changed between servers), or,
-    where the server does not part it, between tags in the text. Null content beside reasoning, or
-    at the token limit, is an empty text: the model spent its tokens on thinking.
+    where the server does not part it, between tags in the text. Null content at the token limit is
+    an empty text: the model spent its tokens on thinking. Where the model stopped by itself, null
+    content is a fault, with reasoning beside it or without. A reply at the token limit is none: the
+    same request would run into it again, and cost as much.
     """
     try:
         parsed = _Body.model_validate_json(body)
@@ -71,8 +73,9 @@ def read_reply(body: str, *, thinking: bool) -> Reply:
         raise ServerError("the model refused to answer", passing=False)
     finish = _FINISHED[choice.finish_reason]
     text, reasoning = message.content, message.reasoning or message.reasoning_content
-    if text is None and not reasoning and finish == "stop":
-        raise ServerError("neither content nor reasoning", passing=True)
+    if text is None and finish == "stop":
+        beside = "reasoning without content" if reasoning else "neither content nor reasoning"
+        raise ServerError(beside, passing=True)
     if thinking and text and not reasoning:
         reasoning, text = part_thinking(text)
     usage = parsed.usage or _Usage()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from prerouter.core.protocols import Engine
-from prerouter.recipe.engine import EngineSection, TransformersEngine, VllmEngine
+from prerouter.recipe.engine import EngineSection, RayEngine, TransformersEngine, VllmEngine
 
 
 def start_engine(section: EngineSection) -> Engine:
@@ -22,6 +22,10 @@ def start_engine(section: EngineSection) -> Engine:
         from prerouter.engines.vllm import VllmModel
 
         return VllmModel(section)
+    if isinstance(section, RayEngine):
+        from prerouter.engines.ray import RayModel
+
+        return RayModel(section)
     from prerouter.engines.openai import OpenAIServer
 
     return OpenAIServer(section)

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import multiprocessing
-import os
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from prerouter.core.errors import MissingDependencyError, RecipeError, StageError
-from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.errors import RecipeError, StageError
+from prerouter.core.protocols import (
+    ChoiceScores,
+    Completion,
+    EngineInfo,
+    GenerationRequest,
+    Sampling,
+)
 from prerouter.core.records import Message
-from prerouter.engines.embedded import resolve_model
+from prerouter.engines.chat import OPEN_THINKING, encode_chat
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.thinking import part_thinking
-from prerouter.engines.transformers import PROMPT_TOO_LONG
+from prerouter.engines.transformers import NO_TOKENS, PROMPT_TOO_LONG
+from prerouter.engines.vllm_arguments import engine_arguments
+from prerouter.engines.vllm_choices import read_endings, read_next
 from prerouter.engines.vllm_death import raise_when_killed
 from prerouter.recipe.engine import VllmEngine
 
@@ -25,8 +32,6 @@ if TYPE_CHECKING:
     from vllm import LLM, RequestOutput, SamplingParams
 
 Key = TypeVar("Key")
-
-_OPEN_THINKING = "<think>"
 
 
 class VllmModel:
@@ -45,25 +50,12 @@ class VllmModel:
                 "1, with tensor and pipeline parallel sizes",
                 "start `vllm serve --data-parallel-size N` and use kind: openai",
             )
-        # vLLM writes its log to standard output, which belongs to the command line; its worker
-        # processes learn of a setting by the environment only.
-        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
-        # The first import of vLLM keeps an exception, and with it every frame that called it. In a
-        # thread of its own none of ours is among them, and the engine's memory can be freed.
-        with ThreadPoolExecutor(1) as executor:
-            executor.submit(_import_vllm).result()
+        arguments = engine_arguments(section)
         import vllm
-        from vllm.platforms import current_platform
 
-        arguments = dict(section.arguments)
-        if current_platform.is_cpu():
-            # The CPU's generator can't take up a seeded request in the middle: with prompts read
-            # in parts, a seed ends the engine.
-            arguments.setdefault("enable_chunked_prefill", False)
         self._has_reasoning_parser = bool(arguments.get("reasoning_parser"))
         before = set(multiprocessing.active_children())
-        self.llm = _start(section, arguments)
+        self.llm = _start(section.model, arguments)
         self._engine = self.llm.llm_engine
         raise_when_killed(self._engine, set(multiprocessing.active_children()) - before)
         self._tokenizer = self.llm.get_tokenizer()
@@ -97,7 +89,7 @@ class VllmModel:
 
     def count_tokens(self, messages: Sequence[Message]) -> int:
         """Prompt length in tokens, chat template and generation prompt included."""
-        return len(self._encode(messages, thinking=False)[0])
+        return len(encode_chat(self._tokenizer, messages, thinking=False)[0])
 
     def generate(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
@@ -106,6 +98,17 @@ class VllmModel:
 
         Raises RecipeError where entropies are asked for, or where a model that thinks would be
         held to a schema from its first token on; StageError where the engine dies.
+        """
+        yield from self.stream(
+            ((index, requests[index]) for index in prefix_order(requests)), sampling
+        )
+
+    def stream(
+        self, arriving: Iterable[tuple[int, GenerationRequest] | None], sampling: Sampling
+    ) -> Generator[tuple[int, Completion], None, None]:
+        """`generate` over requests that arrive while others run, each with its own number.
+
+        None tells that nothing has arrived since; with nothing running, `arriving` has to wait.
         """
         if sampling.entropy_tokens:
             raise RecipeError(
@@ -116,13 +119,18 @@ class VllmModel:
         opened: dict[int, bool] = {}
         began: dict[int, float] = {}
 
-        def prompts() -> Iterator[tuple[int, list[int] | None, SamplingParams]]:
-            for index in prefix_order(requests):
-                request = requests[index]
+        def prompts() -> Iterator[tuple[int, list[int] | None, SamplingParams] | None]:
+            for arrived in arriving:
+                if arrived is None:
+                    yield None
+                    continue
+                index, request = arrived
                 began[index] = time.perf_counter()
                 try:
-                    ids, opened[index] = self._encode(request.messages, sampling.thinking)
-                except TypeError:  # the tokenizer's word for half a character
+                    ids, opened[index] = encode_chat(
+                        self._tokenizer, request.messages, sampling.thinking
+                    )
+                except TypeError:
                     opened[index] = False
                     yield index, None, _parameters(sampling, sampling.max_tokens, None)
                     continue
@@ -141,46 +149,43 @@ class VllmModel:
 
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
-    ) -> list[list[float]]:
-        """Natural log-probability of each choice as the next text: shape (requests, choices).
+    ) -> list[ChoiceScores]:
+        """Natural log-probability of each choice as the next text, in the order of the requests.
 
-        Exact, by the log-probabilities of a prompt's own tokens: each prompt is read once for each
-        choice. Raises ValueError for a choice of no tokens or a prompt that does not fit.
+        Choices of one token are read off one pass over each prompt, what the prompts share taken
+        from the prefix cache; longer ones cost a pass each, by the log-probabilities of a prompt's
+        own tokens. A prompt that does not fit costs that request. Raises ValueError for a choice
+        of no tokens.
         """
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
         endings = [self._tokenizer(text, add_special_tokens=False).input_ids for text in choices]
         if not all(endings):
             raise ValueError("a choice of no tokens has no probability")
-        scores = [[0.0] * len(choices) for _ in requests]
-
-        def prompts() -> Iterator[tuple[tuple[int, int], list[int], SamplingParams]]:
-            for row, request in enumerate(requests):
-                ids, _ = self._encode(request.messages, thinking=False)
-                for column, ending in enumerate(endings):
-                    parameters = SamplingParams(
-                        max_tokens=1,
-                        temperature=0.0,
-                        prompt_logprobs=0,
-                        output_kind=RequestOutputKind.FINAL_ONLY,
-                    )
-                    yield (row, column), [*ids, *ending], parameters
-
-        for (row, column), output in self._outputs(prompts()):
-            if isinstance(output, str):
-                raise ValueError(output)
-            ending = endings[column]
-            given = output.prompt_logprobs[-len(ending) :]
-            scores[row][column] = sum(
-                place[token].logprob for place, token in zip(given, ending, strict=True)
-            )
-        return scores
+        scores: dict[int, ChoiceScores] = {}
+        prompts: dict[int, list[int]] = {}
+        for index in prefix_order(requests):
+            try:
+                prompts[index], _ = encode_chat(self._tokenizer, requests[index].messages, False)
+            except TypeError:
+                scores[index] = ChoiceScores(error=NO_TOKENS)
+        one_each = all(len(ending) == 1 for ending in endings)
+        read = read_next if one_each else read_endings
+        began = time.perf_counter()
+        for index, row in read(self._outputs, prompts, endings):
+            if isinstance(row, str):
+                scores[index] = ChoiceScores(prompt_tokens=len(prompts[index]), error=row)
+            else:
+                scores[index] = ChoiceScores(tuple(row), len(prompts[index]))
+        share = (time.perf_counter() - began) / max(len(prompts), 1)
+        return [
+            dataclasses.replace(scores[index], seconds=share if index in prompts else 0.0)
+            for index in range(len(requests))
+        ]
 
     def _outputs(
-        self, prompts: Iterable[tuple[Key, list[int] | None, SamplingParams]]
+        self, prompts: Iterable[tuple[Key, list[int] | None, SamplingParams] | None]
     ) -> Iterator[tuple[Key, RequestOutput | str]]:
-        """Run prompts of token ids; each key with its output, or with the reason it has none."""
+        """Run prompts of token ids; each key with its output, or with the reason it has none.
+        None among the prompts: no more of them now."""
         from vllm.exceptions import VLLMClientError
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -191,7 +196,7 @@ class VllmModel:
                 while len(running) < self._window and (prompt := next(waiting, None)):
                     key, ids, parameters = prompt
                     if ids is None:
-                        yield key, "the prompt holds text that has no tokens"
+                        yield key, NO_TOKENS
                         continue
                     size, most = len(ids), self._max_len
                     if size >= most:
@@ -209,8 +214,11 @@ class VllmModel:
                 for output in self._step():
                     if output.finished:
                         yield running.pop(output.request_id), output
+        except StageError:
+            # A dead engine has nothing to be aborted: its sockets are closed.
+            running.clear()
+            raise
         finally:
-            # A dead engine has nothing to be aborted, and its death is told already.
             with contextlib.suppress(EngineDeadError):
                 self._engine.abort_request(list(running))
 
@@ -226,17 +234,6 @@ class VllmModel:
                 next_step="read vLLM's own lines above; a rerun goes on with what is missing",
             ) from error
         return outputs
-
-    def _encode(self, messages: Sequence[Message], thinking: bool) -> tuple[list[int], bool]:
-        """Prompt ids, and whether the template has opened the thinking text already."""
-        text = self._tokenizer.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in messages],
-            add_generation_prompt=True,
-            enable_thinking=thinking,
-            tokenize=False,
-        )
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False).input_ids
-        return ids, text.rstrip().endswith(_OPEN_THINKING)
 
     def _check_reasoning_parser(self) -> None:
         if not self._has_reasoning_parser:
@@ -256,7 +253,7 @@ class VllmModel:
         if written.finish_reason not in ("stop", "length"):
             error = f"vLLM ended the request: {written.finish_reason}"
             return Completion("", "error", error=error, seconds=seconds)
-        reasoning, text = None, f"{_OPEN_THINKING}{written.text}" if opened else written.text
+        reasoning, text = None, f"{OPEN_THINKING}{written.text}" if opened else written.text
         if thinks:
             reasoning, text = part_thinking(text)
         return Completion(
@@ -269,35 +266,18 @@ class VllmModel:
         )
 
 
-def _import_vllm() -> None:
-    try:
-        from vllm import LLM  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(error.name or "vllm", "vllm") from None
-
-
-def _start(section: VllmEngine, arguments: dict[str, Any]) -> LLM:
+def _start(model: str, arguments: dict[str, Any]) -> LLM:
     from vllm import LLM
 
     try:
-        return LLM(
-            model=resolve_model(section.model),
-            revision=section.revision,
-            dtype=section.dtype,
-            max_model_len=section.max_model_len,
-            tensor_parallel_size=section.tensor_parallel_size,
-            pipeline_parallel_size=section.pipeline_parallel_size,
-            quantization=section.quantization,
-            trust_remote_code=False,
-            **arguments,
-        )
+        return LLM(**arguments)
     except (TypeError, ValueError) as error:
         raise RecipeError(
             "engine", f"vLLM refuses it: {_one_line(error)}", "the arguments of vLLM's EngineArgs"
         ) from error
     except RuntimeError as error:
         raise StageError(
-            f"vllm {section.model}",
+            f"vllm {model}",
             f"did not start ({_one_line(error)})",
             next_step="read vLLM's own lines above",
         ) from error

@@ -113,6 +113,9 @@ class OpenAIEngine(Section):
     max_wait_seconds: Annotated[
         float, Field(gt=0, description="caps the back-off, and a server's Retry-After")
     ] = 60.0
+    cut_off_attempts: Annotated[
+        int, Field(ge=1, le=20, description="for a sampled reply that runs to the token limit")
+    ] = 2
     reply_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     thinking_switch: Literal["chat_template", "none"] = "chat_template"
     extra_body: dict[str, Any] = {}

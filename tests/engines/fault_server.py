@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 from prerouter.core.protocols import GenerationRequest
 from prerouter.core.records import Message
@@ -52,13 +52,24 @@ class FaultServer(ThreadingHTTPServer):
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/v1"
 
+    def words_of(self, body: dict[str, Any]) -> str:
+        """What tells the server how to play a request, and the test which request it was."""
+        return str(body["messages"][-1]["content"])
+
+    def answer_to(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a reply where nothing fails."""
+        return reply(f"answer to {self.words_of(body)}")
+
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that hung up is part of the play."""
 
 
+Server = TypeVar("Server", bound=FaultServer)
+
+
 @contextmanager
-def running_server() -> Iterator[FaultServer]:
-    with FaultServer() as server:
+def running_server(kind: type[Server] = FaultServer) -> Iterator[Server]:
+    with kind() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -119,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         seen = self.server.seen
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        prompt = body["messages"][-1]["content"]
+        prompt = self.server.words_of(body)
         with seen.lock:
             seen.bodies.append(body)
             seen.times.setdefault(prompt, []).append(time.monotonic())
@@ -137,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _play(self, prompt: str, attempt: int, body: dict[str, Any]) -> None:
         fault, failing, *_ = [*prompt.split(), "0"]
         if fault not in _FAULTS or (failing != "all" and attempt > int(failing)):
-            self._send_json(reply(f"answer to {prompt}"))
+            self._send_json(self.server.answer_to(body))
         else:
             _FAULTS[fault](self)
 
@@ -223,11 +234,14 @@ _FAULTS: dict[str, Callable[[_Handler], None]] = {
     "null": lambda to: to._send_json(reply(None)),
     "null_at_limit": lambda to: to._send_json(reply(None, finish_reason="length")),
     "cut_off": lambda to: to._send_json(reply('{"characteri', finish_reason="length")),
+    "null_beside_reasoning": lambda to: to._send_json(reply(None, reasoning="hm")),
     "only_reasoning": lambda to: to._send_json(reply(None, reasoning="hm", finish_reason="length")),
     "reasoning": lambda to: to._send_json(reply("RAG", reasoning="hm")),
     "reasoning_content": lambda to: to._send_json(reply("RAG", reasoning_content="hm")),
     "tagged": lambda to: to._send_json(reply("<think>LC?</think>\nRAG")),
     "half_tagged": lambda to: to._send_json(reply("LC?</think>RAG")),
+    "white_space": lambda to: to._send_json(reply("{}" + "\n" * 500, finish_reason="length")),
+    "never_closed": lambda to: to._send_json(reply("<think>LC")),
     "unclosed": lambda to: to._send_json(reply("<think>LC", finish_reason="length")),
     "filtered": lambda to: to._send_json(reply(None, finish_reason="content_filter")),
     "refused": lambda to: to._send_json(reply(None, refusal="I can't")),

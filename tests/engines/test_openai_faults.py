@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from tenacity import RetryCallState
 
-from prerouter.core.protocols import Completion, Sampling
-from prerouter.core.records import Reject
+from prerouter.core.protocols import Completion, GenerationRequest, Sampling
+from prerouter.core.records import Message, Reject
 from prerouter.engines.openai import OpenAIServer
 from prerouter.engines.retries import ServerError, attempts, retry_after_seconds
 from prerouter.recipe.engine import OpenAIEngine
@@ -49,6 +49,7 @@ PASSING = {
     "no_choices": r"0 choices instead of 1",
     "two_choices": r"2 choices instead of 1",
     "null": r"neither content nor reasoning",
+    "null_beside_reasoning": r"reasoning without content",
 }
 LASTING = {
     "too_long": "HTTP 400: maximum context length is 4096 tokens",
@@ -94,6 +95,17 @@ def test_a_hang_past_the_timeout(server: FaultServer, fault: str) -> None:
     assert done[2].text == f"answer to {fault} 1"
     assert server.seen.attempts[f"{fault} all"] == 3
     assert 1.2 <= time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(("temperature", "asked"), [(0.7, 2), (0.0, 1)])
+def test_a_reply_cut_off_is_asked_again_with_another_seed(
+    server: FaultServer, temperature: float, asked: int
+) -> None:
+    engine = OpenAIServer(section(server, cut_off_attempts=2))
+    request = GenerationRequest((Message(role="user", content="cut_off all"),), seed=7)
+    ((_, done),) = engine.generate([request], Sampling(max_tokens=5, temperature=temperature))
+    assert (done.finish_reason, done.error) == ("length", None)
+    assert [body["seed"] for body in server.seen.bodies] == [7, 8][:asked]
 
 
 def test_a_prompt_that_can_not_be_sent(server: FaultServer) -> None:

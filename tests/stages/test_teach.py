@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import socket
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from prerouter.core.protocols import Completion, EngineInfo, GenerationRequest, Sampling
+from prerouter.core.errors import StageError
+from prerouter.core.protocols import Completion, SilentProgress
 from prerouter.core.records import (
     AnswerModel,
     DocumentProfile,
-    Message,
     Reject,
     Route,
     RoutingCase,
@@ -19,7 +21,19 @@ from prerouter.core.records import (
 from prerouter.prompts.trace import format_trace
 from prerouter.recipe.teach import TeachSection
 from prerouter.routers.guideline import judge
-from prerouter.stages.teach import cases_to_teach, engine_traces, guideline_traces, request_seed
+from prerouter.runs.manifest import read_manifest
+from prerouter.runs.rows import read_rows
+from prerouter.runs.stage import execute
+from prerouter.stages import cases, teach
+from prerouter.stages.teach import (
+    Usage,
+    cases_to_teach,
+    engine_traces,
+    guideline_traces,
+    request_seed,
+)
+
+from .tables import Scripted, table_recipe
 
 
 def case(number: int) -> RoutingCase:
@@ -36,45 +50,13 @@ def case(number: int) -> RoutingCase:
 GOOD = format_trace(*judge(case(0)))
 
 
-class Scripted:
-    """An engine that answers with what it was given, last request first."""
-
-    def __init__(self, completions: Sequence[Completion]) -> None:
-        self.completions = completions
-        self.requests: list[GenerationRequest] = []
-        self.sampling: Sampling | None = None
-        self.closed = False
-
-    @property
-    def info(self) -> EngineInfo:
-        return EngineInfo(kind="scripted", model="scripted-teacher")
-
-    def count_tokens(self, messages: Sequence[Message]) -> int:
-        return len(messages)
-
-    def generate(
-        self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Generator[tuple[int, Completion], None, None]:
-        self.requests, self.sampling = list(requests), sampling
-        try:
-            for index in reversed(range(len(requests))):
-                yield index, self.completions[index]
-        finally:
-            self.closed = True
-
-    def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
-    ) -> list[list[float]]:
-        return [[0.0] * len(choices) for _ in requests]
-
-
 def section(**changes: object) -> TeachSection:
     engine = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
     return TeachSection.model_validate({"engine": engine, **changes})
 
 
 def taught(completions: list[Completion], **changes: object) -> tuple[list[object], Scripted]:
-    engine = Scripted(completions)
+    engine = Scripted(lambda index, _: completions[index])
     due = [(case(number), 0) for number in range(len(completions))]
     return list(engine_traces(due, engine, section(**changes), seed=3)), engine
 
@@ -124,12 +106,139 @@ def test_traces_belong_to_their_cases_in_whatever_order_they_come() -> None:
     ]
 
 
-def test_thinking_is_kept_apart_and_never_decides() -> None:
-    other = GOOD.replace('"decision": "LC"', '"decision": "RAG"')
-    [trace], _ = taught([Completion(f"<think>{other}</think>{GOOD}", "stop")], thinking=True)
+OTHER = GOOD.replace('"decision": "LC"', '"decision": "RAG"')
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        Completion(f"<think>{OTHER}</think>{GOOD}", "stop"),
+        Completion(f"{OTHER}</think>\n{GOOD}", "stop"),
+        Completion(GOOD, "stop", reasoning=OTHER),
+    ],
+)
+@pytest.mark.parametrize("keep", [False, True])
+def test_reasoning_never_decides_and_is_kept_only_where_asked_for(
+    completion: Completion, keep: bool
+) -> None:
+    changes = {"keep_reasoning": True} if keep else {}
+    [trace], _ = taught([completion], thinking=True, **changes)
     assert isinstance(trace, Trace)
     assert trace.decision is Route.LC
-    assert trace.reasoning == other
+    assert trace.reasoning == (OTHER if keep else None)
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        Completion("", "stop", reasoning=GOOD),
+        Completion(f"<think>{GOOD}</think>", "stop"),
+        Completion(f"<think>{GOOD}", "stop"),
+        Completion(f"<think>{GOOD}", "length", reasoning=GOOD),
+        Completion("So it is.", "stop", reasoning=GOOD),
+    ],
+)
+def test_a_whole_trace_inside_the_reasoning_is_none(completion: Completion) -> None:
+    [reject], _ = taught([completion], thinking=True, keep_reasoning=True)
+    assert isinstance(reject, Reject)
+
+
+def test_tokens_that_a_server_does_not_tell_are_no_zeros() -> None:
+    [trace], _ = taught([Completion(GOOD, "stop", 0, 0)])
+    assert isinstance(trace, Trace)
+    assert (trace.prompt_tokens, trace.completion_tokens) == (None, None)
+
+
+def test_all_calls_are_counted_refused_replies_too() -> None:
+    completions = [
+        Completion(GOOD, "stop", 100, 10),
+        Completion("no", "stop", 100, 2),
+        Completion("", "error", error="429"),
+    ]
+    usage = Usage()
+    engine = Scripted(lambda index, _: completions[index])
+    list(engine_traces([(case(n), 0) for n in range(3)], engine, section(), 3, usage))
+    assert usage == Usage(calls=3, failed=1, prompt_tokens=200, completion_tokens=12)
+
+
+def run_teach(
+    folder: Path, scripted: Scripted | None, monkeypatch: pytest.MonkeyPatch, **changes: Any
+) -> Path:
+    """cases and teach over ten questions for two models; a real engine where none is given."""
+    spec = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+    recipe = table_recipe(
+        folder, 10, teach={"engine": spec, "samples": 2, "max_failed_share": 0.5, **changes}
+    )
+    if scripted is not None:
+        monkeypatch.setattr(teach, "start_engine", lambda _: scripted)
+    for stage in (cases.STAGE, teach.STAGE):
+        execute(stage, recipe, SilentProgress())
+    return recipe.run_dir / "teach"
+
+
+def test_the_manifest_tells_of_schema_cache_tokens_and_repetition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(index: int, _: str) -> Completion:
+        if index == 0:
+            return Completion("no", "stop", 50, 1)
+        return Completion(GOOD if index % 2 else OTHER, "stop", 50, 20 + index % 2)
+
+    engine = Scripted(answer)
+    engine.honours, engine.cached_share = False, 0.25
+    manifest = read_manifest(run_teach(tmp_path, engine, monkeypatch))
+    assert manifest is not None
+    report, calls = manifest.report, len(engine.requests)
+    assert report["traces_wanted"] == calls
+    assert report["traces_written"] == calls - 1
+    assert manifest.rejects == {"no_json": 1}
+    assert report["honours_schema"] is False
+    assert report["cached_prompt_share"] == 0.25
+    assert report["distinct_samples"] == {"samples": calls - 1, "distinct": calls - 1}
+    # Each case but the first has one of each.
+    assert report["agreement"] == {
+        "cases": calls // 2 - 1, "unanimous": 0, "mean_pairwise": 0.0,
+    }  # fmt: skip
+    assert report["prompt_tokens"]["n"] == calls - 1
+    assert report["completion_tokens"]["max"] == 21
+    attempt = report["last_attempt"]
+    assert attempt["seconds"] >= 0
+    assert (attempt["calls"], attempt["failed"]) == (calls, 0)
+    assert attempt["prompt_tokens"] == 50 * calls
+
+
+def test_a_schema_is_not_asked_after_where_none_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Scripted(lambda *_: Completion("It is long.\nDecision: RAG", "stop"))
+    folder = run_teach(tmp_path, engine, monkeypatch, prompt={"paradigm": "unconstrained"})
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert "honours_schema" not in manifest.report
+    assert "cached_prompt_share" not in manifest.report
+    assert "completion_tokens" not in manifest.report
+
+
+def test_a_dead_server_ends_it_and_a_rerun_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+        spec = {"kind": "openai", "model": "m", "base_url": address, "backoff_seconds": 0.001}
+        with pytest.raises(StageError, match=r"calls in a row failed alike.*engine\.base_url"):
+            run_teach(tmp_path, None, monkeypatch, engine=spec)
+    folder = tmp_path / "runs" / "mine" / "teach"
+    assert read_manifest(folder) is None
+    rejects = list(read_rows(folder / "rejects.jsonl", Reject))
+    assert 0 < len(rejects) < 10
+    assert all(reject.transient for reject in rejects)
+    engine = Scripted(lambda *_: Completion(GOOD, "stop"))
+    run_teach(tmp_path, engine, monkeypatch, engine=spec)
+    traces = list(read_rows(folder / "rows.jsonl", Trace))
+    assert len(traces) == len(engine.requests)
+    assert not list(read_rows(folder / "rejects.jsonl", Reject))
 
 
 def test_every_sample_of_every_case_has_a_seed_of_its_own() -> None:
@@ -140,7 +249,7 @@ def test_every_sample_of_every_case_has_a_seed_of_its_own() -> None:
 
 
 def test_closing_the_stage_closes_the_engine() -> None:
-    engine = Scripted([Completion(GOOD, "stop")] * 3)
+    engine = Scripted(lambda *_: Completion(GOOD, "stop"))
     traces = engine_traces([(case(n), 0) for n in range(3)], engine, section(), seed=3)
     next(traces)
     traces.close()

@@ -108,15 +108,16 @@ def test_it_keeps_its_scheduler_full_and_no_fuller(
     assert sorted(taken) == list(range(9))
 
 
-def test_choices_score_as_transformers_scores_them_and_nothing_stays() -> None:
+def test_choices_score_as_transformers_scores_them_and_nothing_stays(
+    exact: TransformersModel,
+) -> None:
     asked = [request("Say RAG or LC."), request("Which route is dear? One word.")]
-    exact = TransformersModel(MODEL, dtype="float32").score_choices(asked, CHOICES)
     before = set(multiprocessing.active_children())
     engine = VllmModel(section())
     scores = engine.score_choices(asked, CHOICES)
-    for row, expected in zip(scores, exact, strict=True):
-        assert row == pytest.approx(expected, abs=5e-3)
-        assert all(math.exp(score) < 1 for score in row)
+    for row, expected in zip(scores, exact.score_choices(asked, CHOICES), strict=True):
+        assert row.log_probabilities == pytest.approx(expected.log_probabilities, abs=5e-3)
+        assert all(math.exp(score) < 1 for score in row.log_probabilities)
     with pytest.raises(ValueError, match="no tokens"):
         engine.score_choices(asked, ["RAG", ""])
     started = set(multiprocessing.active_children()) - before
@@ -161,7 +162,6 @@ def test_a_dead_engine_is_said_to_be_dead(engine: VllmModel) -> None:
     ("changes", "problem"),
     [
         ({"data_parallel_size": 2}, r"one replica in process.*data-parallel-size N.*kind: openai"),
-        ({"arguments": {"no_such_argument": 1}}, r"engine: vLLM refuses it.*no_such_argument"),
         ({"max_model_len": 10_000_000}, r"engine: vLLM refuses it"),
     ],
 )

@@ -100,13 +100,14 @@ def test_one_over_long_prompt_costs_that_request_only(engine: OpenAIServer) -> N
     assert [done[index].completion_tokens for index in (0, 2)] == [4, 4]
 
 
-def test_choices_and_tokens_agree_with_transformers(engine: OpenAIServer) -> None:
+def test_choices_and_tokens_agree_with_transformers(
+    engine: OpenAIServer, exact: TransformersModel
+) -> None:
     asked = [request("Say RAG or LC."), request("Which route is dear? One word.")]
     choices = ("RAG", "LC", " LC then RAG")
-    model = TransformersModel(MODEL, dtype="float32")
     for row, expected in zip(
-        engine.score_choices(asked, choices), model.score_choices(asked, choices), strict=True
+        engine.score_choices(asked, choices), exact.score_choices(asked, choices), strict=True
     ):
-        assert row == pytest.approx(expected, abs=5e-3)
+        assert row.log_probabilities == pytest.approx(expected.log_probabilities, abs=5e-3)
     for messages in (asked[0].messages, guided_requests(1)[0].messages):
-        assert engine.count_tokens(messages) == model.count_tokens(messages)
+        assert engine.count_tokens(messages) == exact.count_tokens(messages)

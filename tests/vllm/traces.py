@@ -60,5 +60,5 @@ def _short_schema() -> dict[str, Any]:
     schema = copy.deepcopy(trace_schema())
     for value in schema["properties"].values():
         if "maxLength" in value:
-            value["maxLength"] = 60
+            value["maxLength"] = 24
     return schema
