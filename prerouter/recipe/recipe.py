@@ -119,8 +119,6 @@ class Recipe(Section):
         mistakes = []
         if section.router not in self.route.routers:
             mistakes.append(f"calibrate.router {section.router} is not among route.routers")
-        if section.split not in self.route.splits:
-            mistakes.append(f"calibrate.split {section.split} is not in route.splits")
         if self.evaluate and self.evaluate.split is section.split:
             mistakes.append("calibrate.split is evaluate.split: fit on one, measure on another")
         return mistakes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Literal
 
 from prerouter.core.protocols import Router
@@ -78,13 +78,24 @@ def start_student(run: StageRun, name: RouterName) -> Router:
     )
 
 
+def splits_of(recipe: Recipe, name: RouterName) -> set[Split]:
+    """The splits that a router decides: those of `route`, and what it is calibrated on."""
+    assert recipe.route is not None
+    calibrated = recipe.calibrate
+    also = {calibrated.split} if calibrated and calibrated.router == name else set()
+    return {*recipe.route.splits, *also}
+
+
 def _run(run: StageRun) -> None:
     recipe, section = run.recipe, run.recipe.route
     assert section is not None
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
     labels = {label.case_id: label for label in run.read("label/rows.jsonl", Label)}
     cases = list(run.read(recipe.cases_file, RoutingCase))
-    asked = [case for case in cases if sides[case.question_id] in section.splits]
+    asked = {
+        name: [case for case in cases if sides[case.question_id] in splits_of(recipe, name)]
+        for name in section.routers
+    }
     pairs = [
         (case, labels[case.case_id])
         for case in cases
@@ -104,12 +115,12 @@ def _run(run: StageRun) -> None:
     failures: dict[str, Counter[str]] = {}
     with run.log(Decision, decision_key) as log:
         for name in section.routers:
-            due = [case for case in asked if f"{name}|{case.case_id}" not in log.done]
+            due = [case for case in asked[name] if f"{name}|{case.case_id}" not in log.done]
             run.progress.start(f"route: {name}", len(due))
             for decision in makers[name]().route(due) if due else ():
                 log.append(decision)
                 run.progress.advance()
-        log.sort(_order(section.routers, asked))
+        log.sort([f"{name}|{case.case_id}" for name in asked for case in asked[name]])
     for decision in run.read("route/rows.jsonl", Decision):
         counts = failures.setdefault(decision.router, Counter())
         counts[decision.route.value if decision.route else str(decision.failure)] += 1
@@ -117,10 +128,6 @@ def _run(run: StageRun) -> None:
     run.report["decisions"] = {name: dict(sorted(c.items())) for name, c in failures.items()}
     if recipe.train:
         run.model = recipe.train.model
-
-
-def _order(routers: Sequence[str], cases: Sequence[RoutingCase]) -> list[str]:
-    return [f"{name}|{case.case_id}" for name in routers for case in cases]
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
@@ -134,7 +141,12 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 
 STAGE = Stage(
     name="route",
-    sections=lambda recipe: {"route": recipe.route, "train": recipe.train},
+    sections=lambda recipe: {
+        "route": recipe.route,
+        "train": recipe.train,
+        "calibrate.router": recipe.calibrate.router if recipe.calibrate else None,
+        "calibrate.split": recipe.calibrate.split.value if recipe.calibrate else None,
+    },
     parents=lambda recipe: (
         recipe.cases_file,
         "cases/split.jsonl",

@@ -50,7 +50,6 @@ def make_recipe(folder: Path, model: Path, **changes: Any) -> Path:
                 "student",
                 "student_decide",
             ],
-            "splits": ["validation", "test"],
             "batch_size": 64,
             "max_tokens": 4,
             "dtype": "float32",
