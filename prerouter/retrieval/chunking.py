@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -56,6 +56,54 @@ def words(text: str) -> list[str]:
     return [token for token in _TOKEN.findall(text) if token[0].isalnum() or token[0] == "_"]
 
 
+class TokenisedText:
+    """A text with its tokens and sentence borders found once, to be cut in any number of ways."""
+
+    def __init__(self, text: str, token_starts: TokenStarts = word_starts) -> None:
+        self.text = text
+        # Tokens that share one character (byte-level vocabularies) may come unordered.
+        self.starts = np.maximum.accumulate(np.asarray(token_starts(text), dtype=np.int64))
+        self._borders = _sentence_borders(text, self.starts)
+
+    def edge(self, token: int) -> int:
+        """The character where the span before `token` ends and the span from it on begins."""
+        if token == 0:
+            return 0
+        return int(self.starts[token]) if token < len(self.starts) else len(self.text)
+
+    def count(self, start: int, end: int) -> int:
+        """The tokens that start in `text[start:end]`."""
+        first, last = np.searchsorted(self.starts, (start, end))
+        return int(last - first)
+
+    def ranges(
+        self, chunk_tokens: int, overlap_tokens: int, first: int = 0, last: int | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Cut the tokens `first` to `last` (exclusive; all where absent) as `chunk_document` does:
+        ranges of tokens, their end exclusive."""
+        if not 0 <= overlap_tokens < chunk_tokens:
+            raise ValueError("overlap_tokens must lie in 0..chunk_tokens - 1")
+        last = len(self.starts) if last is None else last
+        begin, end = first, first
+        while end < last:
+            if end > first:
+                # Later than the chunk before, which would else be repeated whole.
+                low = max(end - overlap_tokens, begin + 1)
+                begin = _next_begin(self._borders, low, end, last, chunk_tokens)
+            end = _next_end(self._borders, begin, end, chunk_tokens, last)
+            yield begin, end
+
+    def cut(
+        self, chunk_tokens: int, overlap_tokens: int, first: int = 0, last: int | None = None
+    ) -> list[Chunk]:
+        """The `ranges` as chunks, which cover the characters from `edge(first)` to `edge(last)`."""
+        chunks = (
+            Chunk(self.edge(begin), self.edge(end), end - begin)
+            for begin, end in self.ranges(chunk_tokens, overlap_tokens, first, last)
+        )
+        return [chunk for chunk in chunks if chunk.end > chunk.start]
+
+
 def chunk_document(
     document: str,
     chunk_tokens: int,
@@ -68,27 +116,7 @@ def chunk_document(
     ends of a chunk lie at sentence borders; a sentence that is longer than a chunk is cut by
     tokens. A document without a token has no chunks. Linear in the document's length.
     """
-    if not 0 <= overlap_tokens < chunk_tokens:
-        raise ValueError("overlap_tokens must lie in 0..chunk_tokens - 1")
-    # Tokens that share one character (byte-level vocabularies) may come unordered.
-    starts = np.maximum.accumulate(np.asarray(token_starts(document), dtype=np.int64))
-    total = len(starts)
-    if total == 0:
-        return []
-    borders = _sentence_borders(document, starts)
-    chunks: list[Chunk] = []
-    begin, end = 0, 0
-    while end < total:
-        if end:
-            # Later than the chunk before, which would else be repeated whole.
-            low = max(end - overlap_tokens, begin + 1)
-            begin = _next_begin(borders, low, end, chunk_tokens)
-        end = _next_end(borders, begin, end, chunk_tokens, total)
-        left = int(starts[begin]) if begin else 0
-        right = int(starts[end]) if end < total else len(document)
-        if right > left:
-            chunks.append(Chunk(left, right, end - begin))
-    return chunks
+    return TokenisedText(document, token_starts).cut(chunk_tokens, overlap_tokens)
 
 
 def _sentence_borders(document: str, starts: NDArray[np.int64]) -> list[int]:
@@ -98,9 +126,9 @@ def _sentence_borders(document: str, starts: NDArray[np.int64]) -> list[int]:
     return [int(token) for token in tokens]
 
 
-def _next_begin(borders: list[int], low: int, end: int, chunk_tokens: int) -> int:
+def _next_begin(borders: list[int], low: int, end: int, last: int, chunk_tokens: int) -> int:
     """Where the chunk after one that ends at token `end` begins: from `low` on, at a border."""
-    following = borders[bisect_right(borders, end)]
+    following = min(borders[bisect_right(borders, end)], last)
     if following - end <= chunk_tokens:
         # Overlap gives way where the next sentence would not fit beside it.
         low = max(low, following - chunk_tokens)
@@ -110,10 +138,10 @@ def _next_begin(borders: list[int], low: int, end: int, chunk_tokens: int) -> in
     return low
 
 
-def _next_end(borders: list[int], begin: int, previous: int, chunk_tokens: int, total: int) -> int:
+def _next_end(borders: list[int], begin: int, previous: int, chunk_tokens: int, last: int) -> int:
     limit = begin + chunk_tokens
-    if limit >= total:
-        return total
+    if limit >= last:
+        return last
     place = bisect_right(borders, limit) - 1
     if place >= 0 and borders[place] > max(begin, previous):
         return borders[place]

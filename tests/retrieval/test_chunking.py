@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prerouter.retrieval.chunking import Chunk, chunk_document, count_words, word_starts, words
+from prerouter.retrieval.chunking import (
+    Chunk,
+    TokenisedText,
+    chunk_document,
+    count_words,
+    word_starts,
+    words,
+)
 
 ENGLISH = "One two three four. Five six seven! Eight nine ten eleven? Twelve thirteen."
 
@@ -140,6 +147,25 @@ def test_time_is_linear_even_on_hostile_text(unit: str) -> None:
     chunk_document(document, 200, 40)
     # Quadratic behaviour takes hours here; linear takes well under a second.
     assert time.perf_counter() - began < 10
+
+
+def test_ten_million_characters_are_cut_in_reasonable_time() -> None:
+    document = "The ferry sailed at noon, and nobody on the quay knew why it did.\n" * 150_000
+    began = time.perf_counter()
+    chunks = chunk_document(document, 600, 100)
+    # Seconds on a quiet core; anything worse than linear takes hours.
+    assert time.perf_counter() - began < 60
+    assert_covers(document, chunks)
+    assert max(chunk.tokens for chunk in chunks) <= 600
+
+
+def test_a_part_of_a_text_is_cut_by_itself() -> None:
+    text = TokenisedText(ENGLISH)
+    # Tokens 5 to 14: "Five six seven! Eight nine ten eleven?"
+    chunks = text.cut(5, 0, 5, 14)
+    assert texts(ENGLISH, chunks) == ["Five six seven! ", "Eight nine ten eleven? "]
+    assert text.count(*chunks[0][:2]) == chunks[0].tokens == 4
+    assert (text.edge(0), text.edge(5), text.edge(17)) == (0, 20, len(ENGLISH))
 
 
 def test_words_and_marks_are_counted_by_unicode() -> None:

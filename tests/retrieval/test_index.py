@@ -4,9 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from prerouter.retrieval.index import Bm25Index, terms
+from prerouter.retrieval.index import Bm25Index, ExactVectors, terms
 
 TEXTS = [
     "The ferry sailed at noon.",
@@ -77,3 +79,58 @@ def test_two_processes_build_one_index_and_print_nothing(repository: Path) -> No
         results.append(done.stdout)
     assert results[0] == results[1]
     assert results[0].count("\n") == 1
+
+
+def unit_rows(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def clustered(count: int, dimensions: int) -> NDArray[np.float32]:
+    """Vectors near 200 centres, with variance that falls along the axes as embeddings' does."""
+    random = np.random.default_rng(0)
+    scale = 1 / np.sqrt(1 + np.arange(dimensions))
+    centres = random.standard_normal((200, dimensions)) * scale
+    noise = random.standard_normal((count, dimensions)) * scale * 0.5
+    return unit_rows(centres[random.integers(200, size=count)] + noise)
+
+
+VECTORS = {
+    "few": clustered(50, 300),
+    "many, prunable": clustered(9_000, 300),
+    "many, nothing to prune by": unit_rows(np.random.default_rng(1).standard_normal((9_000, 300))),
+    "many, few dimensions": clustered(9_000, 8),
+    "many, all the same": unit_rows(np.ones((9_000, 300))),
+}
+
+
+@pytest.mark.parametrize("top_k", [1, 5, 700, 10_000])
+@pytest.mark.parametrize("vectors", VECTORS.values(), ids=VECTORS)
+def test_exact_search_finds_what_sorting_all_scores_finds(
+    vectors: NDArray[np.float32], top_k: int
+) -> None:
+    index = ExactVectors(vectors)
+    random = np.random.default_rng(2)
+    for row in random.integers(len(vectors), size=5):
+        query = unit_rows(vectors[row][None] + 0.1 * random.standard_normal(vectors.shape[1]))[0]
+        scores = (vectors.astype(np.float64) @ query).astype(np.float64)
+        found = index.nearest(query, top_k)
+        assert len(found) == min(top_k, len(vectors))
+        assert [score for _, score in found] == pytest.approx(
+            sorted(scores, reverse=True)[:top_k], abs=2e-5
+        )
+        assert [scores[place] for place, _ in found] == pytest.approx(
+            [score for _, score in found], abs=2e-5
+        )
+
+
+def test_equal_vectors_keep_the_order_of_the_document() -> None:
+    vectors = clustered(9_000, 300)
+    vectors[[4_321, 17, 8_999]] = vectors[100]
+    found = ExactVectors(vectors).nearest(vectors[100], 4)
+    assert [place for place, _ in found] == [17, 100, 4_321, 8_999]
+
+
+def test_nothing_is_found_among_nothing() -> None:
+    index = ExactVectors(np.zeros((0, 8), dtype=np.float32))
+    assert index.nearest(np.ones(8, dtype=np.float32), 5) == []
+    assert ExactVectors(clustered(9, 8)).nearest(np.ones(8, dtype=np.float32), 0) == []
