@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prerouter.core.errors import StageError
 from prerouter.core.records import Decision, Label, PairedScore, Route, RoutingCase
 from prerouter.measures.checks import probabilities
-from prerouter.measures.routing import _check_decisions, _common_scale, _to_arrays
+from prerouter.measures.routing import check_decisions, common_scale, to_arrays
 from prerouter.measures.statistics import Floats
 
 Indices = npt.NDArray[np.intp]
@@ -61,9 +61,9 @@ def join_outcomes(
 
     Every router decides exactly the `cases`: routers over different cases are refused.
     """
-    _check_decisions(decisions_by_router, cases)
-    _common_scale(scores, cases)
-    arrays = _to_arrays(decisions_by_router, labels, scores, cases, fallback)
+    check_decisions(decisions_by_router, cases)
+    common_scale(scores, cases)
+    arrays = to_arrays(decisions_by_router, labels, scores, cases, fallback)
     labelled = {label.case_id for label in labels}
     case_ids = tuple(case.case_id for case in cases if case.case_id in labelled)
     if not case_ids:

@@ -143,9 +143,9 @@ def routing_table(
     one for each case; a StageError where a labelled case lacks a score, where scales or judges
     differ, or where sums of scores on that scale pass what a float holds.
     """
-    _check_decisions(decisions_by_router, cases)
-    arrays = _to_arrays(decisions_by_router, labels, scores, cases, fallback)
-    scale = _common_scale(scores, cases)
+    check_decisions(decisions_by_router, cases)
+    arrays = to_arrays(decisions_by_router, labels, scores, cases, fallback)
+    scale = common_scale(scores, cases)
     models = list(dict.fromkeys(case.answer_model.name for case in cases))
     pairs = {score.case_id: score for score in scores}
     labelled = {label.case_id for label in labels}
@@ -187,7 +187,7 @@ def routing_table(
     return rows
 
 
-def _check_decisions(
+def check_decisions(
     decisions_by_router: Mapping[str, Sequence[Decision]], cases: Sequence[RoutingCase]
 ) -> None:
     wanted = {case.case_id for case in cases}
@@ -218,7 +218,7 @@ def _check_decisions(
         raise CombinedError(errors)
 
 
-def _to_arrays(
+def to_arrays(
     decisions_by_router: Mapping[str, Sequence[Decision]],
     labels: Sequence[Label],
     scores: Sequence[PairedScore],
@@ -266,7 +266,7 @@ def _to_arrays(
     )
 
 
-def _common_scale(
+def common_scale(
     scores: Sequence[PairedScore], cases: Sequence[RoutingCase]
 ) -> tuple[float, float]:
     wanted = {case.case_id for case in cases}
