@@ -86,7 +86,7 @@ class LearnedRouter:
         batch_size: int = 16,
         dtype: Dtype = "bfloat16",
         verify: bool = True,
-        mode: StudentMode | None = None,
+        mode: StudentMode | str | None = None,
         threshold: float | None = None,
     ) -> LearnedRouter:
         """Load a router's folder, once it has been found whole and safe (`verify`: every hash).
@@ -105,7 +105,7 @@ class LearnedRouter:
                 f"{rendered[:12]}…, the prompt that this version of prerouter renders",
                 "install the version of prerouter that published it, or train again",
             )
-        mode = mode or config.modes[0]
+        mode = StudentMode(mode) if mode else config.modes[0]
         if mode not in config.modes:
             raise CheckpointError(
                 f"{folder}/{ROUTER_FILE}",

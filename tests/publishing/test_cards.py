@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -10,6 +11,7 @@ from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
 from prerouter.core.errors import CheckpointError
+from prerouter.core.records import MetadataSetting, StudentMode
 from prerouter.publishing import cards
 from prerouter.publishing.cards import (
     CardData,
@@ -98,6 +100,36 @@ def test_the_stand_in_is_named_as_such(card: RouterCard) -> None:
 def test_a_collapsed_router_is_named(card: RouterCard) -> None:
     assert "everything one way" not in render_router_card(card)
     assert "everything one way" in render_router_card(card.model_copy(update={"collapsed": True}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "untold"),
+    [
+        ({}, ["It writes six short steps"], ["names the route at once", "threshold="]),
+        (
+            {"modes": tuple(StudentMode), "temperature": 1.5, "threshold": 0.31234},
+            ["or names the route at once", 'mode="decide"', "above 0.3123", "divided by 1.5"],
+            [],
+        ),
+        (
+            {"modes": (StudentMode.DECIDE,)},
+            ["It names the route at once", "above 0.5"],
+            ["six short steps", "mode=", "log-odds"],
+        ),
+        (
+            {"metadata": MetadataSetting.GENERATED},
+            ["title and types as a small model infers them"],
+            [],
+        ),
+    ],
+)
+def test_the_card_tells_what_the_router_was_trained_to_do(
+    card: RouterCard, changes: dict[str, Any], told: list[str], untold: list[str]
+) -> None:
+    config = card.config.model_copy(update=changes)
+    text = " ".join(render_router_card(card.model_copy(update={"config": config})).split())
+    assert all(words in text for words in told)
+    assert not any(words in text for words in untold)
 
 
 def test_numbers_that_are_missing_are_left_out(card: RouterCard) -> None:
