@@ -30,7 +30,19 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"stages", "serving"}),
     frozenset({"cli"}),
 )
-HEAVY = {"torch", "transformers", "trl", "peft", "accelerate", "datasets", "vllm", "sklearn"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "trl",
+    "peft",
+    "accelerate",
+    "datasets",
+    "vllm",
+    "ray",
+    "sklearn",
+    "sentence_transformers",
+    "pymilvus",
+}
 FILES = sorted(PACKAGE.glob("*/**/*.py"))
 
 

