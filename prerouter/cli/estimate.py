@@ -20,13 +20,14 @@ from prerouter.core.errors import CombinedError, InputError, PrerouterError, Rec
 from prerouter.core.protocols import Progress
 from prerouter.core.records import Count, Record
 from prerouter.measures.cost import Tokens, gpu_hours, output_per_call, usd
-from prerouter.recipe.engine import EngineSection, RayEngine, VllmEngine
+from prerouter.recipe.engine import EngineSection, OpenAIEngine, RayEngine, VllmEngine
 from prerouter.recipe.prices import Price, load_prices
 from prerouter.recipe.recipe import Recipe, load_recipe
 from prerouter.recipe.teach import TeachSection
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000
+MAX_FIGURE = 1e9
 
 
 @dataclass(frozen=True)
@@ -155,9 +156,15 @@ def make_estimate(
     notes = []
     if price is None:
         notes.append(f"no price for {engine.model}; add it to {table_path}")
+    if output.basis == "traces" and isinstance(engine, OpenAIEngine):
+        notes.append(
+            "traces tell of no attempt that was cut off and asked again, though it is paid"
+        )
     if pilot is not None:
         notes += _pilot_notes(pilot, dict(zip((c.case_id for c in cases), lengths, strict=True)))
     gpus = options.gpus or engine_gpus(engine)
+    if options.throughput and not gpus:
+        notes.append("no GPU-hours: the engine takes no GPU; --gpus for one that does")
     return Estimate(
         teacher=engine.model,
         engine=engine.kind,
@@ -173,7 +180,7 @@ def make_estimate(
             throughput=options.throughput,
             gpus=gpus,
         )
-        if options.throughput
+        if options.throughput and gpus
         else None,
         notes=tuple(notes),
     )
@@ -185,6 +192,12 @@ def _check(options: Options) -> None:
         wrong.append(InputError("--output-tokens", "is what --pilot measures", "one of the two"))
     if options.gpus and not options.throughput:
         wrong.append(InputError("--gpus", "says nothing without --throughput", "both"))
+    for name, value in (
+        ("--output-tokens", options.output_tokens),
+        ("--throughput", options.throughput),
+    ):
+        if value is not None and not 0 < value <= MAX_FIGURE:
+            wrong.append(InputError(name, f"is {value:g}", f"above 0, to {MAX_FIGURE:g}"))
     if wrong:
         raise CombinedError(wrong)
 
@@ -193,7 +206,8 @@ def engine_gpus(engine: EngineSection) -> int:
     """The accelerators that the recipe asks for; 1 where a server hides them."""
     if isinstance(engine, RayEngine):
         each = engine.tensor_parallel_size * engine.pipeline_parallel_size
-        return engine.replicas * (engine.gpus_per_replica or each)
+        given = engine.gpus_per_replica
+        return engine.replicas * (each if given is None else given)
     if isinstance(engine, VllmEngine):
         sizes = engine.tensor_parallel_size * engine.pipeline_parallel_size
         return sizes * engine.data_parallel_size
@@ -249,6 +263,11 @@ def _pilot_notes(pilot: Pilot, lengths: dict[str, int]) -> list[str]:
         if counts:
             reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items()))
             notes.append(f"pilot: {counts.total()} {what} ({reasons})")
+    if pilot.lost_prompt_tokens:
+        notes.append(
+            f"pilot: {pilot.lost_prompt_tokens:,} more prompt tokens went to attempts that gave no "
+            "reply to keep; their output is in the estimate, their prompts are not"
+        )
     off = [
         (told, lengths[key.rpartition("|")[0]])
         for key, (told, _) in pilot.tokens.items()

@@ -30,9 +30,12 @@ Item = TypeVar("Item")
 @dataclass
 class Pilot:
     """What the pilot's calls took. `tokens` maps a trace's key to (prompt tokens, output tokens) of
-    every reply whose tokens the engine told, a refused one as well; `failed` counts by error."""
+    every call whose tokens the engine told, a refused one as well: the prompt's own, and the output
+    of all attempts. `lost_prompt_tokens` went to attempts that gave no reply to keep; `failed`
+    counts by error."""
 
     tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lost_prompt_tokens: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
 
@@ -115,9 +118,10 @@ def run_pilot(
     for index, completion in engine.completions.items():
         if completion.finish_reason == "error":
             pilot.failed[completion.error or "no reason"] += 1
-        elif completion.completion_tokens:
-            tokens = (completion.prompt_tokens, completion.completion_tokens)
-            pilot.tokens[keys[index]] = tokens
+        pilot.lost_prompt_tokens += completion.lost_prompt_tokens
+        output = completion.completion_tokens + completion.lost_completion_tokens
+        if output:
+            pilot.tokens[keys[index]] = (completion.prompt_tokens, output)
     if pilot.failed.total() == len(due):
         raise StageError(
             "--pilot",

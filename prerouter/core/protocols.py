@@ -41,6 +41,8 @@ class Completion:
     """What came back for one request. `error` is set if and only if finish_reason is "error".
 
     `passing` False tells of an error that the same request would meet again (a prompt too long).
+    The `lost` tokens went to attempts before this one, or to replies that were none: they were paid
+    for, and belong to no text.
     """
 
     text: str
@@ -52,6 +54,8 @@ class Completion:
     error: str | None = None
     passing: bool = True
     seconds: float = 0.0
+    lost_prompt_tokens: int = 0
+    lost_completion_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,10 @@ class Route(StrEnum):
 ROUTES: tuple[Route, ...] = tuple(Route)
 
 Identifier = Annotated[str, Field(min_length=1, max_length=512)]
-Count = Annotated[int, Field(ge=0)]
+MAX_COUNT = 2**53 - 1
+"""The largest whole number that every reader of JSON and Parquet takes exactly."""
+
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
 class Split(StrEnum):
@@ -52,7 +55,7 @@ class DocumentProfile(Record):
     document_id: Identifier
     title: str | None = None
     type: str | None = None
-    tokens: Annotated[int, Field(ge=0, description="length in tokens")] | None = None
+    tokens: Annotated[Count, Field(description="length in tokens")] | None = None
     head: Annotated[str, Field(description="the first few hundred characters")] | None = None
 
 
@@ -145,6 +148,7 @@ class MissingReason(StrEnum):
     NO_DOCUMENT = "no_document"
     NO_REFERENCE = "no_reference"
     NOT_SCORABLE = "not_scorable"
+    NOT_JUDGED = "not_judged"
 
 
 class Span(Record):

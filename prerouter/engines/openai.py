@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import ipaddress
-import os
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Generator, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from prerouter.core.errors import MissingDependencyError, RecipeError
 from prerouter.core.protocols import (
@@ -24,19 +21,16 @@ from prerouter.core.protocols import (
 from prerouter.core.records import Message
 from prerouter.engines.background import results_as_done
 from prerouter.engines.dead_server import SettingError, Watch, no_connection, status_fault
+from prerouter.engines.hidden_key import hide_key, short_detail, without_key
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.replies import read_reply
-from prerouter.engines.retries import ServerError, attempts, is_passing, retry_after_seconds
+from prerouter.engines.retries import ServerError, attempts, retry_after_seconds
 from prerouter.engines.schema_probe import PROBE, PROBE_SAMPLING, follows_probe
 from prerouter.engines.server_tokens import choice_log_probability, count_of, token_ids
 from prerouter.recipe.engine import OpenAIEngine
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-_NO_KEY = "EMPTY"
-_MAX_DETAIL = 200
-_SHORTEST_SECRET = 12
 
 
 class OpenAIServer:
@@ -98,9 +92,10 @@ class OpenAIServer:
     ) -> Generator[tuple[int, Completion], None, None]:
         """Yield (index, completion) as they get done. `seconds` includes retries and their waits.
 
-        Token counts are the server's own, 0 where it gives none. Raises RecipeError where
-        entropies are asked for, or the key's variable is not set; StageError where the server
-        turns all calls away for one reason that a setting mends (`dead_server`).
+        Token counts are the server's own, 0 where it gives none; those of attempts that gave no
+        completion are its lost ones. Raises RecipeError where entropies are asked for, or the key's
+        variable is not set; StageError where the server turns all calls away for one reason
+        (`dead_server`).
         """
         if sampling.entropy_tokens:
             raise RecipeError(
@@ -114,12 +109,13 @@ class OpenAIServer:
 
         async def ask(client: AsyncOpenAI, index: int) -> Completion:
             body = self._body(requests[index], sampling)
-            for _ in range(tries):
-                completion = await self._ask(client, body, sampling)
+            completion = await self._ask(client, body, sampling)
+            for _ in range(tries - 1):
                 if completion.finish_reason != "length":
                     break
                 if "seed" in body:
                     body["seed"] += 1
+                completion = _after(completion, await self._ask(client, body, sampling))
             return completion
 
         yield from results_as_done(
@@ -192,26 +188,37 @@ class OpenAIServer:
         self, client: AsyncOpenAI, body: dict[str, Any], sampling: Sampling
     ) -> Completion:
         began = time.perf_counter()
-        number = 0
+        number = lost_prompt = lost_output = 0
         try:
             async for attempt in attempts(self._section):
                 number = attempt.retry_state.attempt_number
                 with attempt:
-                    text = await self._post(client, "/chat/completions", body)
-                    reply = read_reply(text, thinking=sampling.thinking)
+                    try:
+                        text = await self._post(client, "/chat/completions", body)
+                        reply = read_reply(text, thinking=sampling.thinking)
+                        completion = hide_key(reply.completion, client.api_key)
+                    except ServerError as fault:
+                        lost_prompt += fault.prompt_tokens
+                        lost_output += fault.completion_tokens
+                        raise
         except ServerError as fault:
             self._watch.failed(fault)
             tries = "1 attempt" if number == 1 else f"{number} attempts"
             error = f"{fault.reason} (after {tries})"
-            seconds = time.perf_counter() - began
             # What ails the settings passes once they are mended.
             passing = fault.passing or isinstance(fault, SettingError)
-            return Completion("", "error", error=error, passing=passing, seconds=seconds)
-        self._watch.answered()
-        self._prompt_tokens += reply.completion.prompt_tokens
-        if reply.cached_tokens is not None:
-            self._cached_tokens = (self._cached_tokens or 0) + reply.cached_tokens
-        return dataclasses.replace(reply.completion, seconds=time.perf_counter() - began)
+            completion = Completion("", "error", error=error, passing=passing)
+        else:
+            self._watch.answered()
+            self._prompt_tokens += completion.prompt_tokens
+            if reply.cached_tokens is not None:
+                self._cached_tokens = (self._cached_tokens or 0) + reply.cached_tokens
+        return dataclasses.replace(
+            completion,
+            seconds=time.perf_counter() - began,
+            lost_prompt_tokens=lost_prompt,
+            lost_completion_tokens=lost_output,
+        )
 
     def _call(self, posts: list[tuple[str, dict[str, Any]]]) -> list[str]:
         """Bodies of the replies in order. RecipeError where one fails for good."""
@@ -255,90 +262,58 @@ class OpenAIServer:
                 response = await client.post(
                     path, cast_to=httpx2.Response, body={"model": self._section.model, **body}
                 )
-        except (TimeoutError, openai.APITimeoutError):
-            raise ServerError(f"no reply within {limit:g} seconds", passing=True) from None
+        except (TimeoutError, openai.APITimeoutError) as error:
+            if isinstance(error.__cause__, httpx2.ConnectTimeout):
+                raise no_connection("connection failed: ConnectTimeout") from None
+            raise SettingError(
+                f"no reply within {limit:g} seconds",
+                passing=True,
+                mend="look after the server, or raise engine.timeout_seconds",
+            ) from None
         except openai.APIStatusError as error:
             status = error.status_code
-            detail = _detail(error.body, error.response.text, client.api_key)
+            detail = short_detail(error.body, client.api_key)
             reason = f"HTTP {status}: {detail}" if detail else f"HTTP {status}"
-            raise status_fault(status, reason, self._section) or ServerError(
-                reason,
-                passing=is_passing(status),
-                retry_after=retry_after_seconds(error.response.headers.get("retry-after")),
-            ) from None
+            asked = retry_after_seconds(error.response.headers.get("retry-after"))
+            raise status_fault(status, reason, self._section, asked) from None
         except openai.APIConnectionError as error:
             cause = type(error.__cause__).__name__ if error.__cause__ else "unknown cause"
             reason = f"connection failed: {cause}"
-            if isinstance(error.__cause__, httpx2.ConnectError):
+            if isinstance(error.__cause__, (httpx2.ConnectError, httpx2.ProxyError)):
                 raise no_connection(reason) from None
             raise ServerError(reason, passing=True) from None
         except UnicodeEncodeError:
             # Half a character (a lone surrogate) in the prompt, say.
             raise ServerError("the request holds text that can't be sent", passing=False) from None
-        return _without_key(response.text, client.api_key)
+        try:
+            # Whatever charset the header names: JSON is UTF-8.
+            return without_key(response.content.decode(), client.api_key)
+        except UnicodeDecodeError:
+            raise ServerError("malformed reply: not UTF-8", passing=True) from None
 
-    @asynccontextmanager
-    async def _open_client(self) -> AsyncIterator[AsyncOpenAI]:
-        import httpx2
-        import openai
+    def _open_client(self) -> AbstractAsyncContextManager[AsyncOpenAI]:
+        from prerouter.engines.http import open_client
 
-        size, limit = self._section.concurrency, self._section.timeout_seconds
-        key = api_key(self._section)
-        # The pool is as large as the semaphore, so that neither limits the other in silence; no
-        # redirect is followed, so that prompts and key go to this server and no other.
-        http = httpx2.AsyncClient(
-            limits=httpx2.Limits(max_connections=size, max_keepalive_connections=size),
-            timeout=httpx2.Timeout(limit),
-            follow_redirects=False,
-        )
-        async with openai.AsyncOpenAI(
-            api_key=key, base_url=self._section.base_url, max_retries=0, http_client=http
-        ) as client:
-            yield client
+        return open_client(self._section)
 
     def _root(self, path: str) -> str:
         """vLLM's own endpoints stand beside /v1, not below it."""
         return f"{self._section.base_url.rstrip('/').removesuffix('/v1')}/{path}"
 
 
-def api_key(section: OpenAIEngine) -> str:
-    """The key in the variable that the section names; a placeholder for a server that needs none.
-
-    Raises RecipeError where an https server elsewhere would be called without a key.
-    """
-    key = os.environ.get(section.api_key_variable, "").strip()
-    if key:
-        return key
-    address = urlsplit(section.base_url)
-    if address.scheme == "http" or _is_loopback(address.hostname or ""):
-        return _NO_KEY
-    raise RecipeError(
-        "engine.api_key_variable",
-        f"the environment variable {section.api_key_variable} is not set",
-        f"a key for {section.base_url}",
-        f"export {section.api_key_variable}, or name another variable",
-    )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _chat(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
-def _detail(body: object, text: str, key: str) -> str:
-    """The server's message as one short printable line."""
-    if isinstance(body, dict) and isinstance(body.get("message"), str):
-        text = body["message"]
-    shown = "".join(sign if sign.isprintable() else " " for sign in _without_key(text, key))
-    return " ".join(shown.split())[:_MAX_DETAIL]
-
-
-def _without_key(text: str, key: str) -> str:
-    # A placeholder such as "dummy" is no secret, and taking it out would spoil a reply.
-    return text.replace(key, "[key]") if len(key) >= _SHORTEST_SECRET else text
+def _after(cut_off: Completion, completion: Completion) -> Completion:
+    """`completion` as the attempt after one that was cut off, which was paid for."""
+    return dataclasses.replace(
+        completion,
+        seconds=cut_off.seconds + completion.seconds,
+        lost_prompt_tokens=cut_off.prompt_tokens
+        + cut_off.lost_prompt_tokens
+        + completion.lost_prompt_tokens,
+        lost_completion_tokens=cut_off.completion_tokens
+        + cut_off.lost_completion_tokens
+        + completion.lost_completion_tokens,
+    )

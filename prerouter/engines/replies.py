@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from prerouter.core.protocols import Completion, FinishReason
+from prerouter.core.records import Count
 from prerouter.engines.retries import ServerError
 from prerouter.engines.thinking import part_thinking
 
 _FINISHED: dict[str, FinishReason] = {"stop": "stop", "length": "length"}
+_FINAL = frozenset({"content_filter", "tool_calls", "function_call"})
+"""These say the same at every attempt; any other tells of the server."""
+
+
+def _none_if_wrong(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+Told = TypeVar("Told")
+_IfTold = Annotated[Told | None, WrapValidator(_none_if_wrong)]
+"""What is said beside a reply. A server that gets it wrong has not told, and its reply stands."""
 
 
 class _Message(BaseModel):
@@ -27,18 +42,18 @@ class _Choice(BaseModel):
 
 
 class _Details(BaseModel):
-    cached_tokens: Annotated[int, Field(ge=0)] | None = None
+    cached_tokens: _IfTold[Count] = None
 
 
 class _Usage(BaseModel):
-    prompt_tokens: Annotated[int, Field(ge=0)] = 0
-    completion_tokens: Annotated[int, Field(ge=0)] = 0
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens: _IfTold[Count] = None
+    completion_tokens: _IfTold[Count] = None
+    prompt_tokens_details: _IfTold[_Details] = None
 
 
 class _Body(BaseModel):
     choices: list[_Choice]
-    usage: _Usage | None = None
+    usage: _IfTold[_Usage] = None
 
 
 @dataclass(frozen=True)
@@ -55,39 +70,52 @@ def read_reply(body: str, *, thinking: bool) -> Reply:
     Reasoning stands in `reasoning` or `reasoning_content` (the name changed between servers), or,
     where the server does not part it, between tags in the text. Null content at the token limit is
     an empty text: the model spent its tokens on thinking. Where the model stopped by itself, null
-    content is a fault, with reasoning beside it or without. A reply at the token limit is none: the
-    same request would run into it again, and cost as much.
+    content is a fault, with reasoning beside it or without, and so is empty content beside
+    reasoning. The fault of a whole body holds the tokens that it was paid with.
     """
     try:
         parsed = _Body.model_validate_json(body)
     except ValidationError as error:
         raise ServerError(f"malformed reply: {_first_problem(error)}", passing=True) from None
+    usage = parsed.usage or _Usage()
     if len(parsed.choices) != 1:
-        raise ServerError(f"{len(parsed.choices)} choices instead of 1", passing=True)
+        _refuse(usage, f"{len(parsed.choices)} choices instead of 1")
     choice = parsed.choices[0]
     message = choice.message
-    if choice.finish_reason not in _FINISHED:
-        # A content filter or a tool call says the same at every attempt.
-        raise ServerError(f"finish_reason {choice.finish_reason[:40]!r}", passing=False)
+    finish = _FINISHED.get(choice.finish_reason)
+    if finish is None:
+        # Letters only: of a server's own words, no more is shown than a reason has.
+        told = "".join(sign for sign in choice.finish_reason[:40] if sign.isalpha() or sign == "_")
+        _refuse(usage, f"finish_reason {told!r}", passing=choice.finish_reason not in _FINAL)
     if message.refusal:
-        raise ServerError("the model refused to answer", passing=False)
-    finish = _FINISHED[choice.finish_reason]
+        _refuse(usage, "the model refused to answer", passing=False)
     text, reasoning = message.content, message.reasoning or message.reasoning_content
-    if text is None and finish == "stop":
-        beside = "reasoning without content" if reasoning else "neither content nor reasoning"
-        raise ServerError(beside, passing=True)
+    if finish == "stop":
+        if reasoning and not (text or "").strip():
+            _refuse(usage, "reasoning without content")
+        if text is None:
+            _refuse(usage, "neither content nor reasoning")
     if thinking and text and not reasoning:
         reasoning, text = part_thinking(text)
-    usage = parsed.usage or _Usage()
     completion = Completion(
         text or "",
         finish,
-        prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
+        prompt_tokens=usage.prompt_tokens or 0,
+        completion_tokens=usage.completion_tokens or 0,
         reasoning=reasoning or None,
     )
     details = usage.prompt_tokens_details
-    return Reply(completion, details.cached_tokens if details else None)
+    cached = details.cached_tokens if details else None
+    if cached is not None and cached > completion.prompt_tokens:
+        cached = None
+    return Reply(completion, cached)
+
+
+def _refuse(usage: _Usage, reason: str, *, passing: bool = True) -> NoReturn:
+    fault = ServerError(reason, passing=passing)
+    fault.prompt_tokens = usage.prompt_tokens or 0
+    fault.completion_tokens = usage.completion_tokens or 0
+    raise fault
 
 
 def _first_problem(error: ValidationError) -> str:

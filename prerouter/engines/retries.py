@@ -20,13 +20,15 @@ class ServerError(Exception):
     """An attempt that failed. A `passing` fault is worth another attempt.
 
     `reason` is one line that holds no key and no header. `retry_after` is what the server asked
-    for, in seconds.
+    for, in seconds. `prompt_tokens` and `completion_tokens` were paid for a reply that is none.
     """
 
     def __init__(self, reason: str, *, passing: bool, retry_after: float | None = None) -> None:
         self.reason = reason
         self.passing = passing
         self.retry_after = retry_after
+        self.prompt_tokens = 0
+        self.completion_tokens = 0
         super().__init__(reason)
 
 
@@ -61,11 +63,11 @@ def retry_after_seconds(header: str | None, now: datetime | None = None) -> floa
     except ValueError:
         try:
             date = parsedate_to_datetime(header)
-        except ValueError:
+            if date.tzinfo is None:
+                date = date.replace(tzinfo=UTC)
+            seconds = (date - (now or datetime.now(UTC))).total_seconds()
+        except (ValueError, OverflowError):
             return None
-        if date.tzinfo is None:
-            date = date.replace(tzinfo=UTC)
-        seconds = (date - (now or datetime.now(UTC))).total_seconds()
     return max(seconds, 0.0) if math.isfinite(seconds) else None
 
 

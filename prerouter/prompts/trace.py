@@ -6,6 +6,7 @@ looked for inside prose, inside thinking text or inside half a reply.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -103,8 +104,13 @@ def split_thinking(text: str) -> tuple[str | None, str]:
     """Thinking text and the rest, divided at the last closing tag.
 
     Some chat templates write the opening tag into the prompt, so a reply may hold the closing tag
-    only. Raises TraceError where a tag is opened and not closed.
+    only. A tag inside a string of what is one JSON object as a whole divides nothing. Raises
+    TraceError where a tag is opened and not closed.
     """
+    if _OPEN in text or _CLOSE in text:
+        with contextlib.suppress(TraceError):
+            if len(text) <= MAX_REPLY_CHARACTERS and load_object(text.strip()):
+                return None, text
     head, closed, rest = text.rpartition(_CLOSE)
     if _OPEN in rest:
         raise TraceError(TraceReason.UNCLOSED_THINKING, "thinking text has no closing tag")

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator
 
 from prerouter.core.records import Identifier
 from prerouter.recipe.base import Section
 
 Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+def _is_json(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError):
+        # YAML has dates, sets, bytes, .nan and half characters; no request can hold them.
+        raise ValueError(
+            "values that JSON has no form for: take text, numbers, true, false, null, lists and "
+            "mappings"
+        ) from None
+    return value
+
+
+JsonFields = Annotated[dict[str, Any], AfterValidator(_is_json)]
 
 
 class TransformersEngine(Section):
@@ -38,7 +54,7 @@ class VllmArguments(Section):
     tensor_parallel_size: Annotated[int, Field(gt=0)] = 1
     pipeline_parallel_size: Annotated[int, Field(gt=0)] = 1
     quantization: str | None = None
-    arguments: dict[str, Any] = {}
+    arguments: JsonFields = {}
 
     @field_validator("arguments")
     @classmethod
@@ -118,13 +134,18 @@ class OpenAIEngine(Section):
     ] = 2
     reply_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     thinking_switch: Literal["chat_template", "none"] = "chat_template"
-    extra_body: dict[str, Any] = {}
+    extra_body: JsonFields = {}
 
     @field_validator("base_url")
     @classmethod
-    def _no_credentials(cls, value: str) -> str:
-        if "@" in urlsplit(value).netloc:
+    def _an_address_alone(cls, value: str) -> str:
+        address = urlsplit(value)
+        if "@" in address.netloc:
             raise ValueError("a recipe holds no credentials: name a variable in api_key_variable")
+        if not address.hostname or address.port == 0:
+            raise ValueError("names no host: http://HOST:PORT/v1")
+        if "?" in value or "#" in value:
+            raise ValueError("ends with a path such as /v1: no query, no fragment")
         return value
 
     @field_validator("extra_body")

@@ -192,6 +192,19 @@ def test_gpus_are_those_that_the_engine_takes() -> None:
     assert engine_gpus(vllm) == 24
     ray = RayEngine(kind="ray", model="m", tensor_parallel_size=4, replicas=3)
     assert engine_gpus(ray) == 12
+    assert engine_gpus(ray.model_copy(update={"gpus_per_replica": 2})) == 6
+    assert engine_gpus(ray.model_copy(update={"gpus_per_replica": 0})) == 0
+
+
+def test_an_engine_on_cpus_has_no_gpu_hours(tmp_path: Path) -> None:
+    engine = {"kind": "ray", "model": str(tmp_path / "teacher"), "gpus_per_replica": 0}
+    options = {"output_tokens": 3600.0, "throughput": 12.0}
+    found = estimated(tmp_path, options, engine=engine)
+    assert found.gpu is None
+    assert any(note.startswith("no GPU-hours") for note in found.notes)
+    found = estimated(tmp_path, options | {"gpus": 2}, engine=engine)
+    assert found.gpu is not None
+    assert found.gpu.gpus == 2
 
 
 def test_a_teacher_without_a_tokenizer_here_says_what_to_give(tmp_path: Path) -> None:
@@ -201,9 +214,17 @@ def test_a_teacher_without_a_tokenizer_here_says_what_to_give(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "options", [{"pilot": 2, "output_tokens": 9.0}, {"gpus": 2, "output_tokens": 9.0}]
+    "options",
+    [
+        {"pilot": 2, "output_tokens": 9.0},
+        {"gpus": 2, "output_tokens": 9.0},
+        {"output_tokens": float("inf")},
+        {"output_tokens": float("nan")},
+        {"output_tokens": 1e300},
+        {"output_tokens": 9.0, "throughput": float("inf")},
+    ],
 )
-def test_options_that_contradict_each_other_are_refused(
+def test_options_that_contradict_each_other_or_make_no_sense_are_refused(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     with pytest.raises(CombinedError):
@@ -228,6 +249,7 @@ class Teacher:
 
     def __init__(self, *, down: bool = False) -> None:
         self.down = down
+        self.lost = (0, 0)
         self.asked: list[str] = []
 
     @property
@@ -252,7 +274,18 @@ class Teacher:
             elif question == QUESTIONS[1]:
                 yield index, Completion("I can't say.", "stop", 7, length)
             else:
-                yield index, Completion(self.text, "stop", 7, length)
+                prompt, output = self.lost
+                yield (
+                    index,
+                    Completion(
+                        self.text,
+                        "stop",
+                        7,
+                        length,
+                        lost_prompt_tokens=prompt,
+                        lost_completion_tokens=output,
+                    ),
+                )
 
     text = ""
 
@@ -284,6 +317,20 @@ def test_a_pilot_gives_mean_interval_and_n(tmp_path: Path, teacher: Teacher) -> 
     assert min(lengths) * 24 <= found.output.low < found.output.total < found.output.high
     assert "n = 6" in "\n".join(describe(found))
     assert any("the engine counts other prompt tokens in 6 of 6" in note for note in found.notes)
+
+
+def test_a_pilot_counts_what_was_cut_off_and_asked_again(tmp_path: Path, teacher: Teacher) -> None:
+    teacher.lost = (7, 1000)
+    found = estimated(tmp_path, {"pilot": 6})
+    lengths = [100 * len(question.split()) for question in teacher.asked]
+    kept = sum(question != QUESTIONS[1] for question in teacher.asked)
+    assert kept >= 5
+    assert found.output.per_call == pytest.approx((sum(lengths) + 1000 * kept) / 6)
+    assert any(f"pilot: {7 * kept} more prompt tokens" in note for note in found.notes)
+    # A trace's own length is that of its reply.
+    recipe = load_recipe(tmp_path / "recipe.yaml")
+    traces = read_rows(recipe.run_dir / "teach" / "rows.jsonl", Trace)
+    assert max(trace.completion_tokens or 0 for trace in traces) <= max(lengths)
 
 
 def test_teach_goes_on_from_the_pilot(tmp_path: Path, teacher: Teacher) -> None:

@@ -127,6 +127,72 @@ def test_too_many_failures_end_the_run_with_a_count(
         assert [server.asked[question] for question in failing] == [3, 3]
 
 
+def test_calls_that_failed_in_a_finished_stage_are_made_again_where_asked_for(
+    server: TeacherServer, tmp_path: Path, prerouter: Callable[..., tuple[int, str]]
+) -> None:
+    failing = "broken 3 times?"
+    recipe = write_recipe(tmp_path, server, [*GOOD, failing])
+    assert prerouter("cases", recipe)[0] == 0
+    code, told = prerouter("teach", recipe)
+    assert (code, taught(tmp_path)) == (0, GOOD)
+    assert "1 refused (call_failed 1); --retry-failed makes 1 failed calls again;" in told
+    code, told = prerouter("teach", recipe)
+    assert "--retry-failed makes 1 failed calls again; unchanged, passed over" in told
+    assert server.asked[failing] == 3
+
+    code, told = prerouter("teach", recipe, "--retry-failed")
+    assert (code, taught(tmp_path)) == (0, [*GOOD, failing])
+    assert "refused" not in told
+    assert server.asked == dict.fromkeys(GOOD, 1) | {failing: 4}
+
+
+def test_a_server_that_moved_is_told_of_without_paying_twice(
+    server: TeacherServer, tmp_path: Path, prerouter: Callable[..., tuple[int, str]]
+) -> None:
+    questions = [*GOOD, "broken all of it?"]
+    recipe = write_recipe(tmp_path, server, questions, max_failed_share=0)
+    assert prerouter("cases", recipe)[0] == 0
+    assert prerouter("teach", recipe)[0] == 1
+    with teacher() as other:
+        moved = f"teach.engine.base_url={other.base_url}"
+        gentler = ("--set", moved, "--set", "teach.engine.concurrency=1")
+        code, told = prerouter("teach", recipe, *gentler, "--set", "teach.max_failed_share=0.5")
+        assert code == 0, told
+        assert other.asked == {"broken all of it?": 3}
+    assert taught(tmp_path) == GOOD
+
+
+def test_what_attempts_took_is_in_the_manifest_and_in_no_trace(
+    server: TeacherServer, tmp_path: Path, prerouter: Callable[..., tuple[int, str]]
+) -> None:
+    recipe = write_recipe(tmp_path, server, [*GOOD, "cut_off 2 times?"])
+    assert prerouter("cases", recipe)[0] == 0
+    assert prerouter("teach", recipe)[0] == 0
+    manifest = json.loads((tmp_path / "runs/taught/teach/manifest.json").read_text())
+    attempt = manifest["report"]["last_attempt"]
+    assert attempt["calls"] == 5
+    assert (attempt["prompt_tokens"], attempt["completion_tokens"]) == (10 * 7, 3 * 7)
+    assert {row["completion_tokens"] for row in rows(tmp_path, "rows.jsonl")} == {3}
+
+
+def test_an_account_without_money_ends_it_and_loses_no_case(
+    server: TeacherServer, tmp_path: Path, prerouter: Callable[..., tuple[int, str]]
+) -> None:
+    poor = [f"payment 1 time {number}?" for number in range(30)]
+    recipe = write_recipe(tmp_path, server, [*GOOD, *poor])
+    assert prerouter("cases", recipe)[0] == 0
+    code, told = prerouter("teach", recipe)
+    assert code == 1
+    assert "calls in a row failed alike: HTTP 402: Insufficient Balance; top up" in told
+    assert sum(question in server.asked for question in poor) < 30
+    # Each is refused once, those that come after the end in the second run.
+    prerouter("teach", recipe)
+    code, told = prerouter("teach", recipe)
+    assert code == 0, told
+    assert taught(tmp_path) == [*GOOD, *poor]
+    assert set(server.asked.values()) == {1, 2}
+
+
 def test_answers_out_of_order_stand_in_the_order_of_the_cases(
     server: TeacherServer, tmp_path: Path, prerouter: Callable[..., tuple[int, str]]
 ) -> None:

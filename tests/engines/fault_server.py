@@ -6,6 +6,7 @@ a space, how many attempts are to fail before one succeeds ("all" for every one)
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import time
@@ -29,6 +30,7 @@ class Seen:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     times: dict[str, list[float]] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
+    headers: list[dict[str, str]] = field(default_factory=list)
     clients: set[tuple[str, int]] = field(default_factory=set)
     at_once: int = 0
     most_at_once: int = 0
@@ -101,8 +103,10 @@ def requests(*prompts: str) -> list[GenerationRequest]:
 
 
 def reply(content: str | None, **changes: Any) -> dict[str, Any]:
-    """A whole body; `changes` replace the message's fields, or `finish_reason` and `choices`."""
+    """A whole body; `changes` replace the message's fields, or `finish_reason`, `choices` and
+    fields of `usage`."""
     finish = changes.pop("finish_reason", "stop")
+    usage = changes.pop("usage", {})
     choices = changes.pop("choices", 1)
     message = {"role": "assistant", "content": content, **changes}
     return {
@@ -116,6 +120,7 @@ def reply(content: str | None, **changes: Any) -> dict[str, Any]:
             "prompt_tokens": 10,
             "completion_tokens": 3,
             "prompt_tokens_details": {"cached_tokens": 4},
+            **usage,
         },
     }
 
@@ -135,6 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
             seen.bodies.append(body)
             seen.times.setdefault(prompt, []).append(time.monotonic())
             seen.keys.add(self.headers.get("authorization", ""))
+            seen.headers.append({name.lower(): value for name, value in self.headers.items()})
             seen.clients.add(self.client_address)
             seen.at_once += 1
             seen.most_at_once = max(seen.most_at_once, seen.at_once)
@@ -157,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, content: bytes, status: int = 200, **headers: str) -> None:
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", headers.pop("content_type", "application/json"))
         self.send_header("content-length", str(len(content)))
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
@@ -170,6 +176,25 @@ class _Handler(BaseHTTPRequestHandler):
     def _echo_key(self) -> None:
         given = self.headers["authorization"]
         self._error(401, f"no such key:\n{given}\x1b[31m")
+
+    def _echo_escaped(self, *, twice: bool = False) -> None:
+        """The key as JSON may spell it, which no search of the body finds."""
+        key = self.headers["authorization"].removeprefix("Bearer ")
+        spelled = "".join(f"\\u{ord(sign):04x}" for sign in key)
+        text = json.dumps(reply("SPELLED")).replace(
+            "SPELLED", spelled.replace("\\", "\\\\") if twice else spelled
+        )
+        self._send(text.encode())
+
+    def _endless(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.close_connection = True
+        while not self.server.stopping.is_set():
+            self.wfile.write(b" " * 65536)
+
+    def _gzip(self, content: bytes) -> None:
+        self._send(gzip.compress(content), content_encoding="gzip")
 
     def _drop(self) -> None:
         self.send_response(200)
@@ -194,6 +219,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _slow(self) -> None:
         self.server.stopping.wait(0.4)
         self._send_json(reply("slow answer"))
+
+    def _slowly_cut_off(self) -> None:
+        self.server.stopping.wait(0.4)
+        self._send_json(reply("{", finish_reason="length"))
 
     def _crowd(self) -> None:
         """Answers once as many as the third word says are here together."""
@@ -220,9 +249,37 @@ _FAULTS: dict[str, Callable[[_Handler], None]] = {
     "dripping": _Handler._drip,
     "hanging": _Handler._hang,
     "slow": _Handler._slow,
+    "slowly_cut_off": _Handler._slowly_cut_off,
     "crowd": _Handler._crowd,
     "redirect": _Handler._redirect,
     "echo_key": _Handler._echo_key,
+    "payment": lambda to: to._error(402, "Insufficient Balance"),
+    "method": lambda to: to._error(405, "not allowed"),
+    "proxy": lambda to: to._error(407, "who are you"),
+    "maintenance": lambda to: to._error(503, "back soon"),
+    "bad_field": lambda to: to._error(400, "Unsupported parameter: 'max_tokens'"),
+    "too_large": lambda to: to._error(413, "entity too large"),
+    "overloaded": lambda to: to._send_json(
+        reply(None, finish_reason="insufficient_system_resource")
+    ),
+    "aborted": lambda to: to._send_json(reply("half", finish_reason="abort")),
+    "blank_beside_reasoning": lambda to: to._send_json(reply("", reasoning="hm")),
+    "rot13": lambda to: to._send(
+        json.dumps(reply("caf\u00e9"), ensure_ascii=False).encode(),
+        content_type="application/json; charset=rot13",
+    ),
+    "rot13_error": lambda to: to._error(
+        500, "out of memory", content_type="text/html; charset=utf-16"
+    ),
+    "not_utf8": lambda to: to._send(json.dumps(reply("x")).encode().replace(b'"x"', b'"\xff"')),
+    "echo_escaped": _Handler._echo_escaped,
+    "echo_escaped_twice": lambda to: to._echo_escaped(twice=True),
+    "endless": _Handler._endless,
+    "gzip": lambda to: to._gzip(json.dumps(reply("packed")).encode()),
+    "half_gzip": lambda to: to._send(gzip.compress(b" " * 99)[:-9], content_encoding="gzip"),
+    "brotli": lambda to: to._send(b"\x0b\x00", content_encoding="br"),
+    "bomb": lambda to: to._gzip(b" " * (64 << 20)),
+    "cookie": lambda to: to._send_json(reply("sweet"), set_cookie="who=you; Path=/"),
     "too_long": lambda to: to._error(400, "maximum context length is 4096 tokens"),
     "forbidden": lambda to: to._error(403, "no access"),
     "unknown": lambda to: to._error(404, "no such model"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import json
 import socket
 import threading
 import time
@@ -13,12 +15,14 @@ from pydantic import ValidationError
 
 from prerouter.core.errors import RecipeError
 from prerouter.core.protocols import Sampling
-from prerouter.engines.openai import OpenAIServer, api_key
+from prerouter.engines.http import _proxy, api_key
+from prerouter.engines.openai import OpenAIServer
+from prerouter.engines.replies import read_reply
 from prerouter.engines.schema_probe import PROBE, follows_probe
 from prerouter.engines.start import start_engine
 from prerouter.prompts.trace import trace_schema
 from prerouter.recipe.engine import OpenAIEngine
-from tests.engines.fault_server import FaultServer, requests, running_server, section
+from tests.engines.fault_server import FaultServer, reply, requests, running_server, section
 
 SAMPLING = Sampling(max_tokens=50, temperature=0.7, top_p=0.9)
 
@@ -180,6 +184,79 @@ def test_which_key_is_sent(
 
 
 @pytest.mark.parametrize(
+    "key", ["\u201csk-0123456789\u201d", "sk-0123\nsk-4567", "sk 0123", "sk\x00"]
+)
+def test_a_key_that_no_header_takes_is_told_and_not_shown(
+    key: str, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # os.environ takes no NUL, and a file that is read into it may hold one.
+    monkeypatch.setattr("os.environ", {"SOME_KEY": key})
+    results = OpenAIServer(section(server, api_key_variable="SOME_KEY")).generate(
+        requests("a", "b"), SAMPLING
+    )
+    with pytest.raises(RecipeError, match="SOME_KEY holds a sign that no key has") as told:
+        next(results)
+    assert "sk" not in told.value.line
+    assert not server.seen.bodies
+
+
+def test_nothing_of_the_environment_or_of_another_server_leaves(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789ab")
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY"):
+        monkeypatch.setenv(name, "private")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "X-Private: private\nAuthorization: private")
+    with running_server() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.server_port}")
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        engine = OpenAIServer(section(server, concurrency=1))
+        done = list(engine.generate(requests("cookie all", "cookie all again"), SAMPLING))
+        assert not proxy.seen.bodies
+    assert [completion.text for _, completion in done] == ["sweet", "sweet"]
+    for headers in server.seen.headers:
+        assert headers["authorization"] == "Bearer sk-0123456789ab"
+        assert "private" not in str(headers)
+        assert "cookie" not in headers
+        assert not [name for name in headers if name.startswith(("x-", "openai-"))]
+
+
+@pytest.mark.parametrize(
+    ("base_url", "variable", "value", "taken"),
+    [
+        ("https://api.example.com/v1", "HTTPS_PROXY", "http://proxy:1", "http://proxy:1"),
+        ("https://api.example.com/v1", "ALL_PROXY", "proxy:1", "http://proxy:1"),
+        ("https://api.example.com/v1", "HTTP_PROXY", "http://proxy:1", None),
+        ("http://teacher:8000/v1", "HTTP_PROXY", "http://proxy:1", None),
+        ("https://localhost:8000/v1", "HTTPS_PROXY", "http://proxy:1", None),
+        ("https://api.example.com/v1", "NO_PROXY", "example.com", None),
+    ],
+)
+def test_a_proxy_is_used_where_it_can_not_listen(
+    base_url: str,
+    variable: str,
+    value: str,
+    taken: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.environ", {variable: value})
+    if variable == "NO_PROXY":
+        monkeypatch.setattr("os.environ", {variable: value, "HTTPS_PROXY": "http://proxy:1"})
+    assert _proxy(base_url) == taken
+
+
+def test_a_proxy_of_no_use_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.environ", {"HTTPS_PROXY": "gopher://me:secret@proxy", "K": "sk-1"})
+    there = {"base_url": "https://api.example.com/v1", "api_key_variable": "K"}
+    engine = OpenAIServer(OpenAIEngine.model_validate({"kind": "openai", "model": "m", **there}))
+    with pytest.raises(RecipeError, match="HTTPS_PROXY: is no proxy") as told:
+        next(engine.generate(requests("a"), SAMPLING))
+    assert "secret" not in told.value.line
+
+
+@pytest.mark.parametrize(
     ("prompt", "text", "reasoning", "finish"),
     [
         ("reasoning all", "RAG", "hm", "stop"),
@@ -211,6 +288,29 @@ def test_the_cached_share_is_what_the_server_tells(server: FaultServer) -> None:
     assert engine.cached_share is None
     list(engine.generate(requests("a", "b"), SAMPLING))
     assert engine.cached_share == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("wrong", [None, -1, "many", 2**53, 10**30, [], float("nan")])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_usage_that_is_wrong_is_not_told_and_costs_no_reply(name: str, wrong: object) -> None:
+    told = {"prompt_tokens": 10, "completion_tokens": 3} | {name: 0}
+    body = json.dumps(reply("RAG", usage={name: wrong}))
+    found = read_reply(body, thinking=False).completion
+    assert (found.text, found.error) == ("RAG", None)
+    assert {key: getattr(found, key) for key in told} == told
+
+
+@pytest.mark.parametrize("usage", [None, [], "none", 3])
+def test_a_reply_without_usage_stands(usage: object) -> None:
+    found = read_reply(json.dumps(reply("RAG") | {"usage": usage}), thinking=False)
+    assert (found.completion.text, found.completion.prompt_tokens) == ("RAG", 0)
+    assert found.cached_tokens is None
+
+
+@pytest.mark.parametrize("details", [{"cached_tokens": 11}, {"cached_tokens": -1}, [], None])
+def test_cached_tokens_are_a_part_of_the_prompt_or_not_told(details: object) -> None:
+    body = json.dumps(reply("RAG", usage={"prompt_tokens_details": details}))
+    assert read_reply(body, thinking=False).cached_tokens is None
 
 
 def test_the_probe_finds_a_server_that_ignores_schemas(server: FaultServer) -> None:
@@ -265,9 +365,17 @@ def test_a_server_that_answers_something_else_is_named(server: FaultServer) -> N
         {"base_url": "https://user:secret@host/v1"},
         {"extra_body": {"n": 4}},
         {"extra_body": {"seed": 4}},
+        {"extra_body": {"penalty": float("nan")}},
+        {"extra_body": {"since": datetime.date(2026, 1, 1)}},
+        {"extra_body": {"stop": {"a"}}},
+        {"extra_body": {"stop": "\ud800"}},
+        {"base_url": "https://host/v1?version=2"},
+        {"base_url": "https://host/v1#top"},
+        {"base_url": "https:///v1"},
+        {"base_url": "https://host:99999/v1"},
     ],
 )
-def test_a_section_takes_no_credentials_and_no_field_of_ours(
+def test_a_section_takes_no_credentials_and_nothing_that_can_not_be_sent(
     server: FaultServer, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(ValidationError):

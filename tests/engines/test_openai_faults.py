@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gzip
+import itertools
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx2
 import pytest
 from tenacity import RetryCallState
 
 from prerouter.core.protocols import Completion, GenerationRequest, Sampling
 from prerouter.core.records import Message, Reject
+from prerouter.engines.http import BoundedTransport
 from prerouter.engines.openai import OpenAIServer
 from prerouter.engines.retries import ServerError, attempts, retry_after_seconds
 from prerouter.recipe.engine import OpenAIEngine
@@ -50,12 +58,24 @@ PASSING = {
     "two_choices": r"2 choices instead of 1",
     "null": r"neither content nor reasoning",
     "null_beside_reasoning": r"reasoning without content",
+    "blank_beside_reasoning": r"reasoning without content",
+    "overloaded": r"finish_reason 'insufficient_system_resource'",
+    "aborted": r"finish_reason 'abort'",
+    "rot13_error": r"HTTP 500: out of memory",
+    "not_utf8": r"malformed reply: not UTF-8",
+    "half_gzip": r"malformed reply: half a gzip",
+    "brotli": r"content-encoding 'br' was not asked for",
 }
 LASTING = {
     "too_long": "HTTP 400: maximum context length is 4096 tokens",
     "forbidden": "HTTP 403: no access",
     "unknown": "HTTP 404: no such model",
     "unprocessable": "HTTP 422: bad field",
+    "payment": "HTTP 402: Insufficient Balance",
+    "method": "HTTP 405: not allowed",
+    "proxy": "HTTP 407: who are you",
+    "bad_field": "HTTP 400: Unsupported parameter: 'max_tokens'",
+    "too_large": "HTTP 413: entity too large",
     "redirect": "HTTP 307",
     "filtered": "finish_reason 'content_filter'",
     "refused": "the model refused to answer",
@@ -84,6 +104,8 @@ def test_a_fault_that_stays_is_not(server: FaultServer, fault: str, reason: str)
     assert [done[0].text, done[2].text] == ["answer to one", "answer to two"]
     assert done[1].error == f"{reason} (after 1 attempt)"
     assert server.seen.attempts == {"one": 1, "two": 1, f"{fault} all": 1}
+    # What lies with this one prompt is refused for good, all else is asked again by a rerun.
+    assert done[1].passing is (fault not in ("too_long", "too_large", "filtered", "refused"))
 
 
 @pytest.mark.parametrize("fault", ["hanging", "dripping"])
@@ -106,6 +128,105 @@ def test_a_reply_cut_off_is_asked_again_with_another_seed(
     ((_, done),) = engine.generate([request], Sampling(max_tokens=5, temperature=temperature))
     assert (done.finish_reason, done.error) == ("length", None)
     assert [body["seed"] for body in server.seen.bodies] == [7, 8][:asked]
+    assert (done.prompt_tokens, done.completion_tokens) == (10, 3)
+    # The attempt before was paid for as well.
+    lost = asked - 1
+    assert (done.lost_prompt_tokens, done.lost_completion_tokens) == (10 * lost, 3 * lost)
+
+
+@pytest.mark.parametrize(
+    ("fault", "lost", "own"),
+    [
+        ("cut_off 1", 1, 1),
+        ("null 2", 2, 1),
+        ("null all", 3, 0),
+        ("filtered all", 1, 0),
+        ("busy 2", 0, 1),
+    ],
+)
+def test_what_a_reply_took_that_is_none_is_counted_apart(
+    server: FaultServer, fault: str, lost: int, own: int
+) -> None:
+    sampling = Sampling(max_tokens=50, temperature=0.7)
+    ((_, done),) = OpenAIServer(section(server)).generate(requests(fault), sampling)
+    assert (done.prompt_tokens, done.completion_tokens) == (10 * own, 3 * own)
+    assert (done.lost_prompt_tokens, done.lost_completion_tokens) == (10 * lost, 3 * lost)
+
+
+def test_seconds_are_those_of_all_attempts(server: FaultServer) -> None:
+    sampling = Sampling(max_tokens=50, temperature=0.7)
+    began = time.monotonic()
+    ((_, done),) = OpenAIServer(section(server)).generate(requests("slowly_cut_off 1"), sampling)
+    assert 0.4 <= done.seconds <= time.monotonic() - began
+
+
+@pytest.mark.parametrize(("fault", "text"), [("rot13 all", "caf\u00e9"), ("gzip all", "packed")])
+def test_a_body_is_read_whatever_its_charset_is_called(
+    server: FaultServer, fault: str, text: str
+) -> None:
+    (done,) = ask(server, fault)
+    assert (done.text, done.error) == (text, None)
+
+
+@pytest.mark.parametrize("fault", ["bomb", "endless"])
+def test_a_reply_without_end_is_left(server: FaultServer, fault: str) -> None:
+    done = ask(server, "one", f"{fault} all", "two")
+    assert [done[0].text, done[2].text] == ["answer to one", "answer to two"]
+    assert done[1].error == "a reply of over 8 MiB (after 1 attempt)"
+
+
+class _Once(httpx2.AsyncByteStream):
+    def __init__(self, parts: Iterable[bytes]) -> None:
+        self._parts = parts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self._parts:
+            yield part
+
+
+@pytest.mark.parametrize(
+    ("parts", "encoding"),
+    [
+        ([gzip.compress(b"a" * (64 << 20))], "gzip"),
+        (itertools.repeat(b"a" * 65536), "identity"),
+    ],
+)
+def test_no_reply_takes_more_memory_than_the_limit_lets_it(
+    parts: Iterable[bytes], encoding: str
+) -> None:
+    class Inner(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            headers = {"content-encoding": encoding}
+            return httpx2.Response(200, headers=headers, stream=_Once(parts))
+
+    transport = BoundedTransport("key", Inner())
+    request = httpx2.Request("POST", "http://127.0.0.1/v1/chat/completions")
+    tracemalloc.start()
+    with pytest.raises(ServerError, match="over 8 MiB"):
+        asyncio.run(transport.handle_async_request(request))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 32 << 20
+
+
+def test_a_host_that_takes_no_connection_is_not_waited_for_as_for_a_reply(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A listener whose queue is full lets no more connections in, as a black hole does.
+    monkeypatch.setattr("prerouter.engines.http._CONNECT_SECONDS", 0.2)
+    with socket.socket() as listener, contextlib.ExitStack() as queue:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(4):
+            waiting = queue.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        began = time.monotonic()
+        base_url = f"http://127.0.0.1:{address[1]}/v1"
+        (done,) = ask(server, "one", base_url=base_url, timeout_seconds=30, max_attempts=2)
+    assert done.error == "connection failed: ConnectTimeout (after 2 attempts)"
+    assert time.monotonic() - began < 10
 
 
 def test_a_prompt_that_can_not_be_sent(server: FaultServer) -> None:
@@ -182,6 +303,8 @@ def test_what_the_server_asks_for_is_waited_before_the_jitter() -> None:
         ("nan", None),
         ("inf", None),
         ("soon", None),
+        ("Mon, 01 Jan 2026 00:00:00 +99999999999999999", None),
+        ("Mon, 01 Jan 99999 00:00:00 GMT", None),
         ("", None),
         (None, None),
     ],
@@ -209,6 +332,25 @@ def test_the_key_shows_nowhere(
     assert caplog.records
     for text in [*shown, *(repr(record.__dict__) for record in caplog.records)]:
         assert KEY not in text
+
+
+@pytest.mark.parametrize(
+    ("fault", "text", "error"),
+    [
+        ("echo_escaped all", "[key]", None),
+        ("echo_escaped_twice all", "", "the reply spells out the key (after 1 attempt)"),
+    ],
+)
+def test_a_key_in_another_spelling_of_json_shows_nowhere(
+    server: FaultServer,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
+    text: str,
+    error: str | None,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    (done,) = ask(server, fault)
+    assert (done.text, done.error) == (text, error)
 
 
 def test_ctrl_c_ends_within_seconds(server: FaultServer, tmp_path: Path) -> None:
