@@ -48,6 +48,8 @@ class LaraSource(Section):
 
     `task_type: level` shows LaRA's level to the router as Pre-Route's full metadata do; it is an
     annotation, which a deployed router would have to infer, so the default leaves it out.
+    With `own_models`, those are to answer every question (an `answer` section), and the published
+    predictions are left out.
     """
 
     source: Literal["lara"]
@@ -60,7 +62,21 @@ class LaraSource(Section):
         dict[str, Annotated[int, Field(gt=0)]],
         Field(description="tokens by answer model, where known"),
     ] = {}
+    own_models: tuple[AnswerModel, ...] = ()
+    questions: Annotated[
+        int | None, Field(gt=0, description="a sample of so many; all where absent")
+    ] = None
     head_characters: Annotated[int, Field(ge=0)] = 600
+
+    @model_validator(mode="after")
+    def _models_are_published_or_own(self) -> Self:
+        _check_models(self.own_models)
+        if self.own_models and (self.answer_models or self.context_windows):
+            raise ValueError(
+                "answer_models and context_windows are of the published predictions, which "
+                "own_models leaves out"
+            )
+        return self
 
 
 class TableColumns(Section):
@@ -142,19 +158,39 @@ class TableSource(Section):
         return self
 
 
+class LongBenchV2Source(Section):
+    """LongBench-v2's published `data.json`: multiple-choice questions of six categories.
+
+    `task_type: domain` shows the category to the router as Pre-Route's full metadata do; it is an
+    annotation, which a deployed router would have to infer, so the default leaves it out.
+    """
+
+    source: Literal["longbench_v2"]
+    path: Path
+    task_type: Literal["domain", "none"] = "none"
+    answer_models: Annotated[tuple[AnswerModel, ...], Field(min_length=1)]
+    head_characters: Annotated[int, Field(ge=0)] = 600
+
+    @model_validator(mode="after")
+    def _models_differ(self) -> Self:
+        _check_models(self.answer_models)
+        return self
+
+
 def _source_kind(value: object) -> str | None:
     kind = value.get("source") if isinstance(value, dict) else getattr(value, "source", None)
-    return f"tag:{kind}" if kind in ("sample", "lara", "table") else None
+    return f"tag:{kind}" if kind in ("sample", "lara", "table", "longbench_v2") else None
 
 
 CasesSection = Annotated[
     Annotated[SampleSource, Tag("tag:sample")]
     | Annotated[LaraSource, Tag("tag:lara")]
-    | Annotated[TableSource, Tag("tag:table")],
+    | Annotated[TableSource, Tag("tag:table")]
+    | Annotated[LongBenchV2Source, Tag("tag:longbench_v2")],
     Discriminator(
         _source_kind,
         custom_error_type="unknown_source",
-        custom_error_message="source must be one of: sample, lara, table",
+        custom_error_message="source must be one of: sample, lara, table, longbench_v2",
     ),
 ]
 
@@ -164,13 +200,14 @@ class SplitSection(Section):
 
     `group_by` keeps all questions of a group on one side: a question, a document, or a component
     of documents that share long runs of text. Strata are (document type, level, context length)
-    (Pre-Route, section 1: Split).
+    (Pre-Route, section 1: Split). `{train: 0, validation: 0, test: 1}` keeps all of a set that
+    nothing is trained on.
     """
 
     group_by: Literal["question", "document", "component"] = "question"
-    train: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    train: Annotated[float, Field(ge=0, lt=1)] = 0.7
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    test: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    test: Annotated[float, Field(gt=0, le=1)] = 0.2
     shared_run_words: Annotated[
         int, Field(ge=8, description="a common run of this many words joins two documents")
     ] = 50

@@ -42,6 +42,7 @@ def load_lara(section: LaraSource, rag: RagConfig, skip_bad: bool = False) -> Lo
 
     One case for each question and answer model of which a row is known by either route, even if
     both calls failed; one reference for each question of these; one answer for each case and route.
+    `own_models` have a case for each question, and no answers.
     Question ids are the same in both forms. `document.tokens` is published with the compact form
     and estimated from the text's length for a clone. Documents whose text is there are listed and
     their bodies kept.
@@ -59,8 +60,8 @@ def load_lara(section: LaraSource, rag: RagConfig, skip_bad: bool = False) -> Lo
     else:
         raise _neither_form(root)
     problems.stop(str(root))
-    models = _choose_models(section, gathered)
-    return _assemble(gathered, models, section.task_type == "level", rag)
+    models = section.own_models or _choose_models(section, gathered)
+    return _assemble(gathered, models, section, rag)
 
 
 def _neither_form(root: Path) -> InputError:
@@ -74,7 +75,7 @@ def _neither_form(root: Path) -> InputError:
     )
 
 
-def _choose_models(section: LaraSource, gathered: Gathered) -> dict[str, AnswerModel]:
+def _choose_models(section: LaraSource, gathered: Gathered) -> tuple[AnswerModel, ...]:
     known = sorted({model for model, _, _ in gathered.answers})
     if not known:
         raise InputError(
@@ -110,29 +111,38 @@ def _choose_models(section: LaraSource, gathered: Gathered) -> dict[str, AnswerM
                     f"there are those of {', '.join(known)}",
                     hint,
                 )
-    return {
-        name: AnswerModel(name=name, context_window=section.context_windows.get(name))
+    return tuple(
+        AnswerModel(name=name, context_window=section.context_windows.get(name))
         for name in known
         if section.answer_models is None or name in section.answer_models
-    }
+    )
+
+
+def _chosen(section: LaraSource, gathered: Gathered) -> list[Question]:
+    """All questions, or the sample asked for: ids are hashes, so their order is by chance."""
+    ids = sorted(gathered.questions)[: section.questions]
+    sample = set(ids)
+    return [question for id_, question in gathered.questions.items() if id_ in sample]
 
 
 def _assemble(
-    gathered: Gathered, models: dict[str, AnswerModel], show_level: bool, rag: RagConfig
+    gathered: Gathered, models: tuple[AnswerModel, ...], section: LaraSource, rag: RagConfig
 ) -> Loaded:
     loaded = Loaded(documents=gathered.files, bodies=gathered.bodies)
     loaded.rejects = gathered.problems.rejects
     answers: dict[tuple[str, str], dict[Route, Prediction]] = {}
+    published = set() if section.own_models else {model.name for model in models}
     for (model, question_id, route), prediction in gathered.answers.items():
-        if model in models:
+        if model in published:
             answers.setdefault((question_id, model), {})[route] = prediction
     questions: list[Question] = []
-    for question in gathered.questions.values():
+    chosen = _chosen(section, gathered)
+    for question in chosen:
         profile = gathered.profiles[question.document_id]
         asked = False
-        for name, answer_model in models.items():
-            arms = answers.get((question.id, name))
-            if arms is None:
+        for answer_model in models:
+            arms = answers.get((question.id, answer_model.name))
+            if arms is None and not section.own_models:
                 continue
             asked = True
             case = RoutingCase(
@@ -140,22 +150,24 @@ def _assemble(
                 question_id=question.id,
                 group_id=question.document_id,
                 question=question.question,
-                task_type=question.stratum.level if show_level else None,
+                task_type=question.stratum.level if section.task_type == "level" else None,
                 document=profile,
                 answer_model=answer_model,
                 rag=rag,
             )
             loaded.cases.append(case)
-            loaded.answers += [
-                _answer(case.case_id, route, arms.get(route, MissingReason.NOT_GIVEN))
-                for route in Route
-            ]
+            if arms is not None:
+                loaded.answers += [
+                    _answer(case.case_id, route, arms.get(route, MissingReason.NOT_GIVEN))
+                    for route in Route
+                ]
         if asked:
             questions.append(question)
             body = gathered.bodies.get(question.document_id)
             loaded.references.append(_reference(question, body))
     counts = Counter(gathered.counts)
-    counts["questions_without_any_answer"] = len(gathered.questions) - len(questions)
+    counts["questions_without_any_answer"] = len(chosen) - len(questions)
+    counts["questions_not_in_the_sample"] = len(gathered.questions) - len(chosen)
     _count_questions(questions, loaded, counts)
     _count_answers(loaded, counts)
     titles = Counter(

@@ -37,6 +37,9 @@ class RejectReason(StrEnum):
     DOCUMENT_ALTERED = "document_altered"
     EVIDENCE_NOT_FOUND = "evidence_not_found"
     MISSING_FIELD = "missing_field"
+    UNKNOWN_FIELD = "unknown_field"
+    EMPTY_FIELD = "empty_field"
+    BAD_LETTER = "bad_letter"
     SCORE_WITHOUT_CASE = "score_without_case"
     ANSWER_WITHOUT_QUESTION = "answer_without_question"
 

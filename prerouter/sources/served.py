@@ -8,7 +8,12 @@ from prerouter.core.errors import PrerouterError, RecipeError
 from prerouter.core.records import MissingReason, Reference, Route, Split, SplitAssignment
 from prerouter.measures.qa import METRICS
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.route import RouterName
+from prerouter.recipe.scores import AnswerSection
 from prerouter.sources.loaded import Loaded
+
+FITTED: tuple[RouterName, ...] = ("task_majority", "decision_tree", "random_forest")
+"""Routers that learn from the labels of the train split when they route."""
 
 
 def unserved(
@@ -34,6 +39,9 @@ def _answering(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
             "a table with a column document_path",
             "add it, or leave out `answer` and bring answers or scores",
         )
+    if recipe.answer.reader == "engine":
+        yield from _engines(recipe.answer, loaded)
+        return
     answerable = _answerable(loaded)
     if answerable and not any(reference.evidence for reference in answerable):
         yield RecipeError(
@@ -42,6 +50,38 @@ def _answering(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
             "a table with a column evidence",
             "add it, or leave out `answer` and bring answers or scores",
         )
+
+
+def _engines(section: AnswerSection, loaded: Loaded) -> Iterator[PrerouterError]:
+    """Every answer model has its engine, and one engine doesn't answer in the name of two."""
+    names = list(dict.fromkeys(case.answer_model.name for case in loaded.cases))
+    listed = ", ".join(names)
+    if section.engine is not None and len(names) > 1:
+        yield RecipeError(
+            "answer.engine",
+            f"is one model, and the cases have {len(names)} answer models: {listed}",
+            "`engines`, one by the name of each",
+        )
+    for key, named in (("engines", section.engines), ("tokenizers", section.tokenizers)):
+        for name in named:
+            if name not in names:
+                yield RecipeError(
+                    f"answer.{key}", f"names {name!r}, which no case has", f"there are {listed}"
+                )
+    windows = {(case.answer_model.name, case.answer_model.context_window) for case in loaded.cases}
+    for name, window in sorted(windows, key=str):
+        if window is not None and window <= section.max_tokens + section.reserved_tokens:
+            yield RecipeError(
+                "answer.max_tokens",
+                f"the window of {window:,} tokens of {name}, less {section.max_tokens:,} for the "
+                f"reply and {section.reserved_tokens:,} reserved, leaves nothing for a document",
+                next_step="lower it, or answer.reserved_tokens",
+            )
+    for name in names:
+        if section.engine_of(name) is None:
+            yield RecipeError(
+                "answer.engines", f"names no engine for the answer model {name}", next_step="add it"
+            )
 
 
 def _scoring(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
@@ -63,8 +103,8 @@ def _scoring(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
             "choice": "a column answer that holds a letter from A to D",
         }
         yield RecipeError(
-            "score.metric",
-            f"{metric} finds in no question what to compare an answer with",
+            "score.judge" if recipe.score.judge else "score.metric",
+            f"{recipe.score.measure} finds in no question what to compare an answer with",
             gold.get(metric, "a table with a column answer"),
             "add it, or take another metric",
         )
@@ -95,6 +135,9 @@ def _labelling(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
 def _splits(recipe: Recipe, assignments: Sequence[SplitAssignment]) -> Iterator[PrerouterError]:
     held = {assignment.split for assignment in assignments}
     wanted = {"train": Split.TRAIN} if recipe.train else {}
+    fitted = [name for name in recipe.route.routers if name in FITTED] if recipe.route else []
+    if fitted:
+        wanted[f"route.routers {', '.join(fitted)}"] = Split.TRAIN
     if recipe.evaluate:
         wanted["evaluate.split"] = recipe.evaluate.split
     for place, split in wanted.items():

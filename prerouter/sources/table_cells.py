@@ -17,6 +17,7 @@ from prerouter.sources.problems import Problem, RejectReason
 from prerouter.sources.table_files import Table, TableRow
 from prerouter.sources.text_files import HIGHEST_COUNT
 
+_SCALE = "mend it, or write `cases.scale: {low: LOWEST, high: HIGHEST}`"
 _BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -142,7 +143,7 @@ class Cells:
             )
         return known
 
-    def score(self, key: str, scale: Scale) -> float | None:
+    def score(self, key: str, scale: Scale, advice: str = _SCALE) -> float | None:
         value = self.value(key)
         if _blank(value):
             return None
@@ -154,7 +155,6 @@ class Cells:
         elif not math.isfinite(number):
             self.refuse(key, RejectReason.NOT_FINITE, what, accepted, "a failed arm has no score")
         elif not scale.low <= number <= scale.high:
-            advice = "mend it, or write `cases.scale: {low: LOWEST, high: HIGHEST}`"
             self.refuse(key, RejectReason.OFF_SCALE, f"{what}, off the scale", accepted, advice)
         else:
             return number

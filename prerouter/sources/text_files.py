@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from prerouter.core.errors import InputError
+from prerouter.core.records import DocumentFile
 from prerouter.sources.problems import Problem, RejectReason
 
 _INVISIBLE = re.compile(
@@ -50,6 +51,25 @@ def read_document(path: Path) -> DocumentText:
         sha256=hashlib.sha256(data).hexdigest(),
         byte_order_mark=data.startswith(codecs.BOM_UTF8),
     )
+
+
+def body_of(root: Path, file: DocumentFile) -> str:
+    """A document's body. Raises InputError where it is not the one that the cases were made of."""
+    path = root / file.path
+    try:
+        text = read_document(path)
+    except OSError as error:
+        raise InputError(str(path), f"can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        # What the cases were made of was UTF-8.
+        text = None
+    if text is None or text.sha256 != file.sha256:
+        raise InputError(
+            str(path),
+            "was changed since the cases were made",
+            next_step="run `prerouter cases` again with --force",
+        )
+    return text.body
 
 
 def without_invisible(text: str) -> str:

@@ -8,12 +8,19 @@ from pathlib import Path
 
 from prerouter.core.errors import CombinedError, InputError
 from prerouter.core.records import DocumentFile, RoutingCase, SplitAssignment
-from prerouter.recipe.cases import CasesSection, LaraSource, SampleSource, TableSource
+from prerouter.recipe.cases import (
+    CasesSection,
+    LaraSource,
+    LongBenchV2Source,
+    SampleSource,
+    TableSource,
+)
 from prerouter.recipe.recipe import Recipe
-from prerouter.runs.rows import file_sha256, folder_sha256, read_rows
+from prerouter.runs.rows import file_sha256, folder_sha256, read_rows, replacing
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.sources.lara import load_lara
 from prerouter.sources.loaded import Loaded
+from prerouter.sources.longbench_v2 import load_longbench_v2
 from prerouter.sources.near_duplicates import Components, find_components
 from prerouter.sources.sample import load_sample
 from prerouter.sources.served import unserved
@@ -28,13 +35,15 @@ def load(recipe: Recipe, skip_bad: bool) -> Loaded:
         return load_sample(section, recipe.rag)
     if isinstance(section, LaraSource):
         return load_lara(section, recipe.rag, skip_bad=skip_bad)
+    if isinstance(section, LongBenchV2Source):
+        return load_longbench_v2(section, recipe.rag, skip_bad=skip_bad)
     return load_table(section, recipe.rag, skip_bad=skip_bad)
 
 
 def source_paths(section: CasesSection) -> list[Path]:
     """The files and folders outside the run that the cases are read from."""
     paths = [section.path]
-    if not isinstance(section, SampleSource | LaraSource):
+    if isinstance(section, TableSource):
         paths += [section.scores.path] if section.scores else []
     return paths
 
@@ -70,6 +79,19 @@ def divide(recipe: Recipe, loaded: Loaded) -> Division:
     return Division(cases, components, found, memberships, assignments)
 
 
+def write_bodies(folder: Path, loaded: Loaded) -> None:
+    """Write each document's body as the file below `folder` that its DocumentFile names.
+
+    For a source that holds documents inside a larger file: once written, they are files like any
+    other source's, to whoever reads, hashes or indexes them.
+    """
+    for file in loaded.documents:
+        path = folder / file.path
+        path.parent.mkdir(exist_ok=True)
+        with replacing(path) as text:
+            text.write(loaded.bodies[file.document_id].encode())
+
+
 def _run(run: StageRun) -> None:
     recipe = run.recipe
     run.progress.start("cases: reading", None)
@@ -86,6 +108,8 @@ def _run(run: StageRun) -> None:
     cases, assignments = divided.cases, divided.assignments
     if errors := unserved(recipe, loaded, assignments):
         raise CombinedError(errors)
+    if isinstance(recipe.cases, LongBenchV2Source):
+        write_bodies(run.folder, loaded)
     run.write("references.jsonl", loaded.references)
     run.write("documents.jsonl", loaded.documents)
     run.write("answers.jsonl", loaded.answers)
@@ -138,7 +162,7 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 def _changed_documents(recipe: Recipe) -> list[str]:
     """Documents that are not the ones the finished cases were made of. Those of the sample and of
     LaRA lie in the source's own folder, whose hash is an input."""
-    if not isinstance(recipe.cases, TableSource):
+    if isinstance(recipe.cases, SampleSource | LaraSource):
         return []
     changed = []
     for file in read_rows(recipe.run_dir / "cases" / "documents.jsonl", DocumentFile):

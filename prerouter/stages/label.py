@@ -10,6 +10,7 @@ from typing import cast
 from prerouter.core.errors import StageError
 from prerouter.core.records import ROUTES, Label, PairedScore, Reject, Route, RoutingCase
 from prerouter.measures.missing import MissingArms, by_model, missing_arms
+from prerouter.measures.right import RightCounts, right_by_model
 from prerouter.runs.stage import Stage, StageRun
 
 # Two means of the same grades can differ in their last binary digits: that is a tie.
@@ -59,10 +60,13 @@ def _run(run: StageRun) -> None:
     }
     routes: Counter[str] = Counter()
     missing: dict[str, MissingArms] = defaultdict(MissingArms)
+    right: dict[str, RightCounts] = defaultdict(RightCounts)
 
     def counted(pairs: Iterable[PairedScore]) -> Iterator[PairedScore]:
         for pair in pairs:
-            missing[models.get(pair.case_id, "?")].add(pair)
+            model = models.get(pair.case_id, "?")
+            missing[model].add(pair)
+            right[model].add(pair)
             yield pair
 
     rejects = run.reject_log(flush_every=1000)
@@ -82,6 +86,7 @@ def _run(run: StageRun) -> None:
     run.report["labels"] = {route.value: routes[route] for route in Route}
     run.report["unlabelled"] = len(rejects.done) + len(unscored)
     run.report["cases_without_scores"] = len(unscored)
+    run.report["right_by_model"] = right_by_model(right)
     run.report["missing_by_model_arm_reason"] = by_model(missing)
 
 

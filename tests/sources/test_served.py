@@ -100,6 +100,15 @@ def test_all_of_it_comes_at_once(tmp_path: Path) -> None:
     assert places == ["answer", "answer.reader", "score.metric", "train", "evaluate.split"]
 
 
+def test_routers_that_learn_need_a_train_split(tmp_path: Path) -> None:
+    routers = ["always_rag", "task_majority", "decision_tree"]
+    sections = {"route": {"routers": routers}, "evaluate": {}}
+    scored = {"rag_score": 0, "lc_score": 1}
+    [line] = complaints(tmp_path, scored, sections, splits=SPLITS[1:])
+    assert line.startswith("route.routers task_majority, decision_tree: the train split holds no")
+    assert complaints(tmp_path, scored, sections) == []
+
+
 def test_lara_holds_neither_evidence_nor_choices(lara_dir: Path) -> None:
     cases = {"source": "lara", "path": str(lara_dir / "clone")}
     data = {"name": "mine", "cases": cases, "answer": {}, "score": {"metric": "choice"}}

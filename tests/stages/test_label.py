@@ -1,9 +1,17 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from prerouter.cli.show import show_run
 from prerouter.core.errors import StageError
+from prerouter.core.protocols import SilentProgress
 from prerouter.core.records import ArmScore, Label, MissingReason, PairedScore, Reject, Route
+from prerouter.recipe.recipe import Recipe
+from prerouter.runs.stage import execute
+from prerouter.stages import cases, label, score
 from prerouter.stages.label import label_scores
 
 
@@ -74,3 +82,35 @@ def test_a_missing_arm_gives_no_label(rag: float | None, lc: float | None, detai
     reject = only(pair(rag, lc))
     assert isinstance(reject, Reject)
     assert (reject.reason, reject.detail) == ("missing_arm", detail)
+
+
+def test_the_report_counts_what_each_route_gets_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replies = [
+        *(("The answer is A", "(A)"), ("A", "The answer is C"), ("I can't tell.", "A")),
+        *(("B", "C"), ("B", "It is A"), ("A or B", "A"), ("A", "It does not mention it.")),
+    ]
+    rows = [
+        {"question": f"{number}?", "answer": "A", "rag_answer": rag, "lc_answer": lc}
+        for number, (rag, lc) in enumerate(replies)
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = Recipe.model_validate(
+        {
+            "name": "mine",
+            "runs_dir": str(tmp_path / "runs"),
+            "cases": {"source": "table", "path": str(path), "answer_models": [{"name": "m"}]},
+            "score": {"metric": "choice"},
+        }
+    )
+    for stage in (cases.STAGE, score.STAGE, label.STAGE):
+        report = execute(stage, recipe, SilentProgress()).manifest.report
+    assert report["right_by_model"] == {
+        "m": {"cases": 6, "all": 1, "only RAG": 2, "only LC": 2, "none": 1}
+    }
+    assert report["labels"] == {"RAG": 4, "LC": 2}
+    assert report["missing_by_model_arm_reason"] == {"m": {"RAG": {"not_scorable": 1}}}
+    show_run(recipe.run_dir)
+    assert "only LC: 2" in capsys.readouterr().out

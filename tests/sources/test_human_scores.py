@@ -1,0 +1,71 @@
+"""People's scores: read from any table, and refused with their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.errors import CombinedError
+from prerouter.core.records import Route
+from prerouter.recipe.judge import HumanScores
+from prerouter.sources.human_scores import HumanScore, check_known, read_human_scores
+
+HEADER = "case_id,route,score\n"
+
+
+def read(path: Path, text: str, **names: str) -> tuple[HumanScore, ...]:
+    path.write_text(text, "utf-8")
+    return read_human_scores(HumanScores.model_validate({"path": path, **names}), (0.0, 4.0))
+
+
+def test_csv_and_jsonl_are_read_alike(tmp_path: Path) -> None:
+    csv = read(tmp_path / "p.csv", HEADER + "c/1,RAG,3\nc/1,lc,0\nc/2,LC,2.5\n")
+    assert [(it.case_id, it.route, it.score) for it in csv] == [
+        ("c/1", Route.RAG, 3),
+        ("c/1", Route.LC, 0),
+        ("c/2", Route.LC, 2.5),
+    ]
+    rows = [{"id": it.case_id, "arm": it.route.value, "grade": it.score} for it in csv]
+    lines = "".join(str(row).replace("'", '"') + "\n" for row in rows)
+    jsonl = read(tmp_path / "p.jsonl", lines, case_id="id", route="arm", score="grade")
+    assert [(it.case_id, it.route, it.score) for it in jsonl] == [
+        (it.case_id, it.route, it.score) for it in csv
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("c,RAG,5", r"p.csv:2, column score: is '5', off the scale; a number from 0 to 4.*mend it"),
+        ("c,RAG,-1", "off the scale"),
+        ("c,RAG,good", "is 'good'; a number from 0 to 4"),
+        ("c,RAG,nan", "is 'nan'; a number from 0 to 4"),
+        ("c,RAG,", "p.csv:2, column score: is blank; a score"),
+        ("c,both,3", "p.csv:2, column route: is 'both'; RAG or LC"),
+        ("c,,3", "is None; RAG or LC"),
+        (",RAG,3", "p.csv:2, column case_id: is blank; a case's id"),
+        ("c,RAG,3\nc,rag,3", "p.csv:3: scores RAG of 'c' again, after .*p.csv:2"),
+    ],
+)
+def test_a_bad_row_is_an_error_with_its_place(tmp_path: Path, rows: str, message: str) -> None:
+    with pytest.raises(CombinedError, match=message):
+        read(tmp_path / "p.csv", f"{HEADER}{rows}\n")
+
+
+def test_all_bad_rows_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(CombinedError) as refused:
+        read(tmp_path / "p.csv", f"{HEADER}c,RAG,9\nd,RAG,1\ne,no,1\n")
+    assert len(refused.value.lines) == 2
+
+
+def test_a_missing_column_is_told_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(CombinedError, match=r"score.human: \{route: 'routes'\}"):
+        read(tmp_path / "p.csv", "case_id,routes,score\nc,RAG,1\n")
+
+
+def test_scores_of_unknown_cases_are_refused(tmp_path: Path) -> None:
+    scores = read(tmp_path / "p.csv", f"{HEADER}c,RAG,1\nd,RAG,1\n")
+    check_known(scores, {"c", "d"}, tmp_path)
+    with pytest.raises(CombinedError, match=r"p.csv:3: scores 'd', of which there is no case"):
+        check_known(scores, {"c"}, tmp_path)
