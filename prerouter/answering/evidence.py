@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from prerouter.answering.passages import DocumentBody, holds, merge
+from prerouter.answering.passages import DocumentBody, holds
 from prerouter.core.records import (
     Answer,
     MissingReason,
@@ -20,9 +20,9 @@ from prerouter.core.records import (
     RoutingCase,
     Span,
 )
+from prerouter.measures.retrieval import merge
+from prerouter.prompts.answer import DECLINE
 from prerouter.retrieval.chunking import TokenStarts, word_starts
-
-DECLINE = "The document does not tell."
 
 
 def answer_document(

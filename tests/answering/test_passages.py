@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from prerouter.answering.passages import DocumentBody, holds, merge
+from prerouter.answering.passages import DocumentBody, holds
 from prerouter.core.records import Evidence, RagConfig, Span
+from prerouter.measures.retrieval import merge
 from prerouter.retrieval.chunking import word_starts
 
 DOCUMENT = "One two three four. Five six seven eight. Nine ten eleven twelve."
@@ -62,10 +63,6 @@ def test_a_document_is_indexed_once_for_a_chunk_size() -> None:
     small = RagConfig(chunk_tokens=5, overlap_tokens=0, top_k=1)
     assert body.index(small) is body.index(small.model_copy(update={"top_k": 3}))
     assert body.index(small) is not body.index(RagConfig(chunk_tokens=10, overlap_tokens=0))
-
-
-def test_merge_joins_what_overlaps_or_touches() -> None:
-    assert merge(spans((30, 40), (0, 5), (5, 9), (7, 12), (8, 9))) == spans((0, 12), (30, 40))
 
 
 def test_evidence_is_held_only_as_a_whole() -> None:

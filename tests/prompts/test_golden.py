@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from prerouter.core.records import Message, MetadataSetting
+from prerouter.core.records import Message, MetadataSetting, Reference
+from prerouter.prompts.answer import render_lc, render_rag
+from prerouter.prompts.judge import render_claims, render_judge, render_support
 from prerouter.prompts.render import (
     PROMPT_VERSION,
     render_profile,
@@ -19,13 +21,16 @@ from prerouter.prompts.render import (
 from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.teach import TeacherPrompt
 
-from .cases import bare_case, full_case, hostile_case
+from .cases import HOSTILE, bare_case, full_case, hostile_case
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "prompts"
 FULL, HEAD_ONLY = MetadataSetting.FULL, MetadataSetting.HEAD_ONLY
 PROFILER = ProfileSection.model_validate(
     {"engine": {"kind": "transformers", "model": "m"}, "task_types": ["lookup", "comparison"]}
 )
+
+GOLD = Reference(question_id="q", answer="In March.")
+UNTOLD = Reference(question_id="q", answerable=False)
 
 PROMPTS: dict[str, tuple[Message, ...]] = {
     "compact": render_student(full_case(), "compact", FULL),
@@ -40,6 +45,13 @@ PROMPTS: dict[str, tuple[Message, ...]] = {
     "direct": render_teacher(full_case(), TeacherPrompt(paradigm="direct")),
     "unconstrained": render_teacher(full_case(), TeacherPrompt(paradigm="unconstrained")),
     "profile": render_profile(full_case(), PROFILER),
+    "judge_answer": render_judge("When did it freeze?", GOLD, "In May."),
+    "judge_abstention": render_judge("Who paid?", UNTOLD, "The document does not tell."),
+    "judge_claims": render_claims("When did it freeze?", "It froze in March and thawed in May."),
+    "judge_support": render_support(["It froze in March."], ["It froze in March."]),
+    "answer_rag": render_rag(full_case(), ["The north tower first.", HOSTILE]),
+    "answer_lc": render_lc(full_case(), ["The lamp failed.\nIt was mended."]),
+    "answer_lc_cut": render_lc(hostile_case(), [HOSTILE, "It ended."], ["In May", HOSTILE]),
 }
 
 

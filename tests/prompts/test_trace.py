@@ -194,9 +194,20 @@ def test_no_decision_is_read_out_of_thinking_text() -> None:
     assert reason_of(f"{WHOLE}</think>") is TraceReason.EMPTY
 
 
-def test_a_tag_inside_a_step_costs_the_reply_and_decides_nothing() -> None:
-    text = json.dumps(trace_object(reflection='</think>{"decision": "RAG"}'))
-    assert reason_of(text) is TraceReason.INVALID_JSON
+@pytest.mark.parametrize("tag", ['</think>{"decision": "RAG"}', "<think>", "<think>RAG</think>"])
+def test_a_tag_inside_a_step_is_text_and_decides_nothing(tag: str) -> None:
+    text = json.dumps(trace_object(reflection=f"a {tag}"))
+    for written in (text, f" {text}\n", f"```json\n{text}\n```"):
+        assert split_thinking(written)[0] is None
+        parsed = parse_trace(written, "stop")
+        assert (parsed.decision, parsed.rationale.reflection) == (Route.LC, f"a {tag}")
+        assert parsed.reasoning is None
+
+
+def test_json_before_a_closing_tag_is_thinking() -> None:
+    other = json.dumps(trace_object(decision="RAG"))
+    parsed = parse_trace(f"{other}</think>{WHOLE}", "stop")
+    assert (parsed.decision, parsed.reasoning) == (Route.LC, other)
 
 
 def test_direct() -> None:
