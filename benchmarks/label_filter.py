@@ -34,8 +34,8 @@ from prerouter.core.records import (
     Trace,
 )
 from prerouter.measures.traces import trace_key
+from prerouter.runs.rejects import reject_key
 from prerouter.runs.rows import RowLog, encode, read_lines, read_rows
-from prerouter.runs.stage import reject_key
 from prerouter.stages.filter import Sieve
 from prerouter.stages.label import label_scores
 

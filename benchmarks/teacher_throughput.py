@@ -40,8 +40,8 @@ from prerouter.prompts.trace import trace_schema
 from prerouter.recipe.cases import SampleSource
 from prerouter.recipe.engine import OpenAIEngine, VllmEngine
 from prerouter.recipe.teach import TeachSection
+from prerouter.runs.rejects import reject_key
 from prerouter.runs.rows import RowLog
-from prerouter.runs.stage import reject_key
 from prerouter.sources.sample import load_sample
 from prerouter.stages.teach import engine_traces, request_seed, trace_key
 

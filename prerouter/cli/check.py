@@ -11,7 +11,7 @@ from pathlib import Path
 from prerouter.cli.console import TerminalProgress, plain
 from prerouter.core.errors import CombinedError, PrerouterError, RecipeError
 from prerouter.core.protocols import Progress
-from prerouter.core.records import Reject, RoutingCase, Split, SplitAssignment
+from prerouter.core.records import ROUTES, Reject, RoutingCase, Split, SplitAssignment
 from prerouter.recipe.recipe import Recipe, load_recipe
 
 BATCH = 256
@@ -156,6 +156,27 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
     if recipe.profile:
         engine = recipe.profile.engine
         lines.append(f"profile: {len(side):,} calls of {engine.model} through {engine.kind}")
+    if recipe.answer and recipe.answer.reader == "engine":
+        for name, count in Counter(case.answer_model.name for case in cases).items():
+            answering = recipe.answer.engine_of(name)
+            if answering is not None:
+                lines.append(
+                    f"answer: {len(ROUTES) * count:,} calls of {answering.model} through "
+                    f"{answering.kind} for {name}"
+                )
+    if recipe.score and recipe.score.judge:
+        judge = recipe.score.judge
+        lines.append(
+            f"judge: at most {len(ROUTES) * len(cases) * judge.repeats:,} calls of "
+            f"{judge.engine.model} through {judge.engine.kind} ({len(cases):,} cases, "
+            f"{len(ROUTES)} answers each, {judge.repeats} times)"
+        )
+    if recipe.score and recipe.score.faithfulness:
+        engine = recipe.score.faithfulness.engine
+        lines.append(
+            f"faithfulness: at most {2 * len(cases):,} calls of {engine.model} through "
+            f"{engine.kind}, two for each answer from retrieved passages"
+        )
     if recipe.teach:
         taught = sum(side[case.question_id] in recipe.teach.splits for case in cases)
         calls = taught * recipe.teach.samples
@@ -191,8 +212,17 @@ def _describe(lengths: Lengths) -> str:
 def _not_installed(recipe: Recipe) -> list[str]:
     """What the recipe would need here that isn't there: told, since a check runs elsewhere too."""
     needed = {"torch": "train", "transformers": "train", "trl": "train"} if recipe.train else {}
-    if recipe.teach and recipe.teach.engine and recipe.teach.engine.kind == "vllm":
-        needed["vllm"] = "vllm"
+    engines = [recipe.teach.engine] if recipe.teach else []
+    if recipe.answer and recipe.answer.reader == "engine":
+        needed |= {"sentence_transformers": "retrieval", "transformers": "train"}
+        engines += [recipe.answer.engine, *recipe.answer.engines.values()]
+    if recipe.score:
+        judges = (recipe.score.judge, recipe.score.faithfulness)
+        engines += [judge.engine for judge in judges if judge is not None]
+        if recipe.score.faithfulness and recipe.score.faithfulness.by == "ragas":
+            needed["ragas"] = "ragas"
+    kinds = {engine.kind for engine in engines if engine is not None}
+    needed |= {kind: kind for kind in ("vllm", "ray") if kind in kinds}
     return [
         f"not installed here: {package} (pip install 'prerouter[{extra}]')"
         for package, extra in needed.items()

@@ -5,6 +5,7 @@ Exit codes: 0 done; 1 an error that one line tells; 2 wrong usage; 130 stopped b
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal, Optional
@@ -52,6 +53,9 @@ Force = Annotated[bool, typer.Option("--force", help="Begin anew, whatever is fi
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Put bad input rows into rejects.jsonl and go on.")
 ]
+RetryFailed = Annotated[
+    bool, typer.Option("--retry-failed", help="Make the failed calls of a finished stage again.")
+]
 
 
 def _ask_for_debug(value: bool) -> None:
@@ -71,6 +75,13 @@ Debug = Annotated[
 ]
 
 
+def _finite(value: float | None) -> float | None:
+    """A NaN lies in every range that is asked of it."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
+
+
 @app.callback()
 def _options(debug: Debug = False) -> None:
     """The options of the program itself."""
@@ -82,11 +93,12 @@ def run(
     overrides: Overrides = [],  # noqa: B006 -- typer reads the default, nothing changes it
     force: Force = False,
     skip_bad: SkipBad = False,
+    retry_failed: RetryFailed = False,
 ) -> None:
     """Run every stage that the recipe has a section for, in order."""
     from prerouter.cli.run import run_recipe
 
-    run_recipe(recipe, overrides, force=force, skip_bad=skip_bad)
+    run_recipe(recipe, overrides, force=force, skip_bad=skip_bad, retry_failed=retry_failed)
 
 
 def _add_verb(name: str, help_text: str) -> None:
@@ -100,14 +112,31 @@ def _add_verb(name: str, help_text: str) -> None:
 
         run_recipe(recipe, overrides, force=force, skip_bad=skip_bad, only=name)
 
-    app.command(name=name, help=help_text)(verb)
+    def asking_verb(
+        recipe: RecipePath,
+        overrides: Overrides = [],  # noqa: B006
+        force: Force = False,
+        skip_bad: SkipBad = False,
+        retry_failed: RetryFailed = False,
+    ) -> None:
+        from prerouter.cli.run import run_recipe
+
+        run_recipe(
+            recipe, overrides, force=force, skip_bad=skip_bad, only=name, retry_failed=retry_failed
+        )
+
+    app.command(name=name, help=help_text)(asking_verb if name in _ASKING else verb)
 
 
+# Verbs whose stages make failed calls again (`Stage.retries`).
+_ASKING = frozenset({"profile", "judge", "faithfulness", "teach"})
 for _name, _help in (
     ("cases", "Read the questions, group near-duplicate documents, split."),
     ("profile", "Let a small model infer titles and types."),
     ("answer", "Answer every case by RAG and by LC."),
+    ("judge", "Let a model grade both answers, blind to their routes."),
     ("score", "Score both answers against the reference."),
+    ("faithfulness", "Check what answers claim against their retrieved passages."),
     ("label", "Find the ideal route of every pair of scores."),
     ("teach", "Let the teacher write traces."),
     ("filter", "Keep the traces that end in the ideal route."),
@@ -166,11 +195,21 @@ def estimate(
     ] = None,
     output_tokens: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="Output tokens of a call, where they are known.", min=1),
+        typer.Option(
+            help="Output tokens of a call, where they are known.",
+            min=1,
+            max=1e7,
+            callback=_finite,
+        ),
     ] = None,
     throughput: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="Generated tokens a second, of all GPUs together.", min=1e-3),
+        typer.Option(
+            help="Generated tokens a second, of all GPUs together.",
+            min=1e-3,
+            max=1e9,
+            callback=_finite,
+        ),
     ] = None,
     gpus: Annotated[
         Optional[int],  # noqa: UP045
@@ -241,7 +280,12 @@ def decide(
     ] = None,
     threshold: Annotated[
         Optional[float],  # noqa: UP045
-        typer.Option(help="LC where p_lc is above it (mode decide); as published by default."),
+        typer.Option(
+            help="LC where p_lc is above it (mode decide); as published by default.",
+            min=-1,
+            max=1,
+            callback=_finite,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:

@@ -7,13 +7,18 @@ from pathlib import Path
 from prerouter.core.errors import CheckpointError, InputError, PrerouterError
 from prerouter.publishing.checkpoint import may_replace
 from prerouter.recipe.recipe import Recipe
+from prerouter.sources.human_scores import missing_human_scores
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
 
 
 def unmet(recipe: Recipe) -> list[PrerouterError]:
     """An error for every file or folder that isn't there, or that stands in the router's place."""
-    errors: list[PrerouterError] = [*missing_sources(recipe), *missing_traces(recipe.filter)]
+    errors: list[PrerouterError] = [
+        *missing_sources(recipe),
+        *missing_human_scores(recipe),
+        *missing_traces(recipe.filter),
+    ]
     model = recipe.train.model if recipe.train else ""
     if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
         errors.append(InputError(model, "no such folder", next_step="mend train.model"))

@@ -20,6 +20,7 @@ def run_recipe(
     force: bool,
     skip_bad: bool,
     only: str | None = None,
+    retry_failed: bool = False,
 ) -> None:
     """Run the stages of a recipe, or the one named `only`, and print a line for each."""
     recipe = load_recipe(path, overrides)
@@ -38,7 +39,9 @@ def run_recipe(
         raise CombinedError(errors)
     with TerminalProgress() as progress:
         for stage in stages:
-            outcome = execute(stage, recipe, progress, force=force, skip_bad=skip_bad)
+            outcome = execute(
+                stage, recipe, progress, force=force, skip_bad=skip_bad, retry_failed=retry_failed
+            )
             progress.stop_task()
             progress.note(describe(outcome))
     if only in (None, "evaluate") and recipe.evaluate:
@@ -55,6 +58,8 @@ def describe(outcome: Outcome) -> str:
         total = sum(manifest.rejects.values())
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in manifest.rejects.items())
         parts.append(f"{total:,} refused ({reasons})")
+    if manifest.retriable:
+        parts.append(f"--retry-failed makes {manifest.retriable:,} failed calls again")
     if outcome.action == "passed over":
         parts.append("unchanged, passed over")
     else:

@@ -121,8 +121,9 @@ def fit_temperature(
     found = minimize_scalar(
         loss, bounds=(np.log(low), np.log(high)), method="bounded", options={"xatol": 1e-9}
     )
-    # The search comes near a bound and never onto it.
-    candidates = (low, float(np.exp(found.x)), high)
+    # The search comes near a bound and never onto it; and where every temperature does as well as
+    # another (a p_lc of 1/2 for all), nothing is changed.
+    candidates = (float(np.clip(1.0, low, high)), low, float(np.exp(found.x)), high)
     temperature = min(candidates, key=lambda t: loss(float(np.log(t))))
     certain = int((np.abs(z) >= CERTAIN_LOG_ODDS).sum())
     return Temperature(
@@ -157,12 +158,18 @@ def _fit_note(temperature: float, low: float, high: float, certain: int) -> str 
 
 
 def apply_temperature(p_lc: npt.ArrayLike, temperature: float) -> Floats:
-    """p_lc with its log-odds divided by `temperature` (> 0): the order stays, and so does 1/2."""
-    from scipy.special import expit, logit
+    """p_lc with its log-odds divided by `temperature` (> 0): the order stays, and so does 1/2.
+
+    A p_lc of all but 0 or 1 is held as `log_odds` holds it, so that certainty is softened as the
+    fit took it; a temperature of 1 changes nothing.
+    """
+    from scipy.special import expit
 
     if not 0 < temperature < np.inf:
         raise StageError(PLACE, f"a temperature of {temperature:g}", "a positive number")
-    return np.asarray(expit(logit(probabilities(PLACE, p_lc)) / temperature), dtype=np.float64)
+    if temperature == 1:
+        return probabilities(PLACE, p_lc)
+    return np.asarray(expit(log_odds(p_lc) / temperature), dtype=np.float64)
 
 
 def brier_score(p_lc: npt.ArrayLike, is_lc: npt.ArrayLike) -> float:

@@ -17,6 +17,10 @@ import numpy as np
 from prerouter.core.records import Count, Record, Route, Trace
 from prerouter.measures.shingles import Runs, coarse_words, first_alike, word_runs
 
+# Why a line is refused whose trace stands before it: it is no sample of its own.
+SAME_KEY = "same_key"
+# Reasons by which a trace takes no part in the rejection sampling: no label weighs its decision.
+NO_PART = frozenset({"no_label", "unknown_case", "test_case", SAME_KEY, "wrong_form"})
 RUN_WORDS = 5
 LEAST_ALIKE = 0.8
 
@@ -107,7 +111,8 @@ class Source(Record):
 
 class TraceReport(Record):
     """A whole set. `failures` are replies that are no trace, and calls without a reply, by reason;
-    `refused` are traces that aren't learnt from. Lengths are None where none was measured."""
+    `refused` are traces that aren't learnt from. Lengths are None where none was measured. A trace
+    that stands twice is refused the second time, and measured once."""
 
     traces: Count
     kept: Count
@@ -173,7 +178,7 @@ def trace_digest(trace: Trace) -> bytes:
 
 def report_traces(judged: Iterable[JudgedTrace], failures: Mapping[str, int]) -> TraceReport:
     """The report of a set of traces, read once. Memory is about 20 bytes a word of the traces."""
-    samples, refused = Samples(), Counter[str]()
+    samples, refused, kept = Samples(), Counter[str](), 0
     sources: Counter[tuple[str, str]] = Counter()
     yields: dict[tuple[str, str], list[int]] = {}
     prompt_tokens: list[int] = []
@@ -182,10 +187,13 @@ def report_traces(judged: Iterable[JudgedTrace], failures: Mapping[str, int]) ->
     case_ids: list[str] = []
     for each in judged:
         trace = each.trace
-        samples.add(trace)
         sources[trace.teacher, trace.prompt_hash] += 1
+        kept += each.refused is None
         if each.refused is not None:
             refused[each.refused] += 1
+        if each.refused == SAME_KEY:
+            continue
+        samples.add(trace)
         if each.ideal is not None:
             for group in each.groups.items():
                 counts = yields.setdefault(group, [0, 0, 0])
@@ -199,10 +207,9 @@ def report_traces(judged: Iterable[JudgedTrace], failures: Mapping[str, int]) ->
         if words := coarse_words(trace_text(trace)):
             texts.append(word_runs(words, RUN_WORDS))
             case_ids.append(trace.case_id)
-    distinct = samples.distinct
     return TraceReport(
-        traces=distinct.samples,
-        kept=distinct.samples - refused.total(),
+        traces=kept + refused.total(),
+        kept=kept,
         refused=dict(sorted(refused.items())),
         failures=dict(sorted(failures.items())),
         sources=tuple(
@@ -214,7 +221,7 @@ def report_traces(judged: Iterable[JudgedTrace], failures: Mapping[str, int]) ->
             for (group, value), (agree, kept, of) in sorted(yields.items(), key=_yield_order)
         ),
         agreement=samples.agreement,
-        distinct=distinct,
+        distinct=samples.distinct,
         prompt_tokens=lengths(prompt_tokens),
         completion_tokens=lengths(completion_tokens),
         near_repeats=near_repeats(texts, case_ids),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import (
     ROUTES,
     Decision,
@@ -63,13 +64,23 @@ def calibrate(
     cases: Mapping[Split, Sequence[RoutingCase]],
 ) -> Calibrated:
     """Fit on `section.split`, measure on every split of `cases`. StageError where a case has no
-    p_lc, and for too few labelled cases or labels of one route to fit on."""
+    p_lc, for a split without a case that has a label and a decision, and for too few labelled cases
+    or labels of one route to fit on."""
+    labelled = {label.case_id for label in labels}
     by_case = {decision.case_id: decision for decision in decisions}
     undecided = {decision.case_id for decision in decisions if decision.route is None}
     joined: dict[Split, Outcomes] = {}
     left_out: dict[Split, int] = {}
     for split, inside in cases.items():
         decided = [case for case in inside if case.case_id not in undecided]
+        if not any(case.case_id in labelled for case in decided):
+            raise StageError(
+                "calibrate",
+                f"no case of the {split.value} split ({len(inside)} cases) has both a label and a "
+                f"decision by {section.router}",
+                "at least one, in the split that is fitted on and in the one that is evaluated",
+                "give it labels, or choose other splits by calibrate.split and evaluate.split",
+            )
         given = [by_case[case.case_id] for case in decided if case.case_id in by_case]
         joined[split] = join_outcomes({section.router: given}, labels, scores, decided)
         left_out[split] = len(inside) - len(decided)

@@ -84,7 +84,7 @@ def render_dataset_card(summary: DatasetSummary) -> str:
         DatasetCard,
         data=summary,
         report=summary.report,
-        configs=list(Config),
+        written={each.config.value for each in summary.splits},
         percent=_percent,
         tokens=_tokens,
     )

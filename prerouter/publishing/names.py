@@ -19,6 +19,11 @@ def teacher_name(recipe: Recipe) -> str:
     return plain_name(recipe.teach.engine.model) if recipe.teach.engine else "guideline"
 
 
+def measure_name(recipe: Recipe) -> str:
+    """What the scores are by."""
+    return plain_name(recipe.score.measure) if recipe.score else "scores brought along"
+
+
 def data_name(recipe: Recipe) -> str:
     """Where the cases come from."""
     if isinstance(recipe.cases, TableSource):

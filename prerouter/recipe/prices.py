@@ -11,7 +11,7 @@ from pydantic import Field
 from prerouter.core.errors import InputError
 from prerouter.recipe.base import Section, read_yaml, validate
 
-Dollars = Annotated[float, Field(ge=0, description="USD for a million tokens")]
+Dollars = Annotated[float, Field(ge=0, le=1e6, description="USD for a million tokens")]
 
 
 class Price(Section):

@@ -88,7 +88,9 @@ class DatasetSection(Section):
     license: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
     source_license: str | None = None
     language: tuple[str, ...] = ("en",)
-    repo_id: Annotated[str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$")] = None
+    repo_id: Annotated[
+        str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=96, description="as on the Hub")
+    ] = None
     private: bool = False
     prompt: Literal["guided", "compact"] | None = None
     shard_rows: Annotated[int, Field(ge=1, description="rows of a Parquet file, at most")] = 20_000

@@ -21,6 +21,7 @@ from prerouter.core.records import (
     StudentMode,
 )
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
+from prerouter.measures.calibration import apply_temperature
 from prerouter.prompts.render import StudentForm, prompt_hash, render_student
 from prerouter.prompts.trace import TraceError, TraceReason, parse_trace, trace_schema
 from prerouter.publishing.checkpoint import ROUTER_FILE, read_router
@@ -178,9 +179,11 @@ class LearnedRouter:
     def _p_lc(self, log_probabilities: Sequence[float]) -> float:
         """LC against RAG alone: what else the model might have said is left out."""
         by_route = dict(zip(ROUTES, log_probabilities, strict=True))
-        odds = (by_route[Route.LC] - by_route[Route.RAG]) / self._temperature
+        odds = by_route[Route.LC] - by_route[Route.RAG]
         # Past this, e to the power overflows; the probability has long been 0.
-        return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+        p_lc = 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+        # By the same steps as `calibrate` and the routing table take, rounding and all.
+        return float(apply_temperature([p_lc], self._temperature)[0])
 
     def _explain(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         requests = self._requests(cases)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import Record
-from prerouter.runs.rows import replacing
+from prerouter.runs.rows import file_sha256, replacing
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -28,14 +28,14 @@ class Fingerprint(Record):
     parents: dict[str, str]
     inputs: dict[str, str] = {}
 
-    def differences(self, other: Fingerprint) -> list[str]:
-        """What changed from `self` to `other`, in words."""
+    def differences(self, other: Fingerprint, but: Collection[str] = ()) -> list[str]:
+        """What changed from `self` to `other`, in words, the sections named `but` left out."""
         found = []
         if self.schema_version != other.schema_version:
             found.append("the record schema changed")
         if self.seed != other.seed:
             found.append(f"seed: {self.seed} is now {other.seed}")
-        found += _changed(self.sections, other.sections)
+        found += _changed(_without(self.sections, but), _without(other.sections, but))
         found += [f"{name} changed" for name in _keys_that_differ(self.parents, other.parents)]
         found += [f"{name} changed" for name in _keys_that_differ(self.inputs, other.inputs)]
         return found
@@ -47,11 +47,15 @@ class FileEntry(Record):
 
 
 class Manifest(Record):
-    """What a finished stage did: rows and hashes by file, rejects by reason, and its report."""
+    """What a finished stage did: rows and hashes by file, rejects by reason, and its report.
+
+    `retriable` of the rejects are failed calls that the stage can make again.
+    """
 
     fingerprint: Fingerprint
     files: dict[str, FileEntry]
     rejects: dict[str, int] = {}
+    retriable: int = 0
     report: dict[str, Any] = {}
     model: str | None = None
     revision: str | None = None
@@ -81,6 +85,20 @@ def read_manifest(folder: Path) -> Manifest | None:
         ) from None
 
 
+def altered_files(folder: Path, manifest: Manifest, only: str | None = None) -> list[str]:
+    """Files of a finished stage, or the one named `only`, that are no longer as it left them."""
+    altered = []
+    for name, entry in manifest.files.items():
+        if only is not None and name != only:
+            continue
+        path = folder / name
+        if not path.exists():
+            altered.append(f"{path} is gone")
+        elif file_sha256(path) != entry.sha256:
+            altered.append(f"{path} was altered")
+    return altered
+
+
 def lineage(run_dir: Path, stages: Iterable[str]) -> dict[str, Manifest]:
     """The manifests of `stages` and of all that they were made from by their own account, parents
     first. A folder that an earlier recipe left beside them is no part of it."""
@@ -102,6 +120,10 @@ def installed_versions(*packages: str) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _without(sections: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: section for name, section in sections.items() if name not in names}
 
 
 def _keys_that_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,10 +21,12 @@ from prerouter.runs.manifest import (
     FileEntry,
     Fingerprint,
     Manifest,
+    altered_files,
     installed_versions,
     read_manifest,
     write_json,
 )
+from prerouter.runs.rejects import count_rejects, reject_key
 from prerouter.runs.rows import (
     RecordT,
     RowLog,
@@ -45,7 +46,12 @@ class Stage:
     """A verb. `sections` names the parts of the recipe it depends on; `parents` the files of
     earlier stages it reads; `inputs` hashes of anything outside the run (data files, prompts);
     `lost` tells what it left beside its rows and is no longer there; `skips_bad` whether it reads a
-    file of the user's that may hold bad rows."""
+    file of the user's that may hold bad rows.
+
+    `goes_on` names those of `sections` that say how much is done: where only they changed, the
+    stage goes on from the rows that stand. `retries` says whether a finished stage can make its
+    failed calls again: it reads its rejects by `reject_log` and wrote nothing in their place.
+    """
 
     name: str
     sections: Callable[[Recipe], Mapping[str, object]]
@@ -55,6 +61,8 @@ class Stage:
     lost: Callable[[Recipe], list[str]] = lambda recipe: []
     skips_bad: Callable[[Recipe], bool] = lambda recipe: False
     packages: tuple[str, ...] = ()
+    goes_on: tuple[str, ...] = ()
+    retries: bool = False
 
 
 @dataclass
@@ -80,9 +88,17 @@ class StageRun:
         key: Callable[[RecordT], str],
         file: str = ROWS,
         flush_every: int = 1,
+        due: Collection[str] | None = None,
     ) -> RowLog[RecordT]:
-        """Open a file of this stage for appending by key."""
-        log = RowLog(self.folder / file, model, key, flush_every)
+        """Open a file of this stage for appending by key. Rows that aren't `due`, where that is
+        given, are taken out."""
+        path = self.folder / file
+        log = RowLog(path, model, key, flush_every)
+        stays = log.done.keys() if due is None else set(due)
+        if not log.done.keys() <= stays:
+            log.close()
+            write_rows(path, (row for row in read_rows(path, model) if key(row) in stays))
+            log = RowLog(path, model, key, flush_every)
         self._logs.append(log)
         return log
 
@@ -90,14 +106,16 @@ class StageRun:
         """Write a whole file of this stage."""
         write_rows(self.folder / file, records)
 
-    def reject_log(self, flush_every: int = 1) -> RowLog[Reject]:
+    def reject_log(
+        self, flush_every: int = 1, due: Collection[str] | None = None
+    ) -> RowLog[Reject]:
         """The rejects of this stage. Those of an earlier attempt stand, except transient ones:
         a call that failed is made again."""
         path = self.folder / REJECTS
         if path.exists():
             RowLog(path, Reject, reject_key).close()
             write_rows(path, (reject for reject in read_rows(path, Reject) if not reject.transient))
-        return self.log(Reject, reject_key, REJECTS, flush_every)
+        return self.log(Reject, reject_key, REJECTS, flush_every, due)
 
     def close(self) -> None:
         for log in self._logs:
@@ -111,11 +129,6 @@ class StageRun:
                 rows = sum(1 for _ in lines)
             entries[path.name] = FileEntry(rows=rows, sha256=file_sha256(path))
         return entries
-
-
-def reject_key(reject: Reject) -> str:
-    """Of one thing, one reason is written: whatever was refused isn't tried again."""
-    return reject.key
 
 
 @dataclass(frozen=True)
@@ -135,14 +148,18 @@ def execute(
     *,
     force: bool = False,
     skip_bad: bool = False,
+    retry_failed: bool = False,
 ) -> Outcome:
-    """Run one stage, or pass it over where its fingerprint is that of its manifest.
+    """Run one stage, or pass it over where its fingerprint is that of its manifest. With
+    `retry_failed` a finished one makes the calls again that failed, where it can.
 
     Raises StageError where a parent isn't finished or was altered; whatever the stage had appended
     before an error stays, and the next call goes on from there.
     """
     with _alone(recipe.run_dir):
-        return _execute(stage, recipe, progress, force=force, skip_bad=skip_bad)
+        return _execute(
+            stage, recipe, progress, force=force, skip_bad=skip_bad, retry_failed=retry_failed
+        )
 
 
 @contextmanager
@@ -163,26 +180,34 @@ def _alone(run_dir: Path) -> Iterator[None]:
 
 
 def _execute(
-    stage: Stage, recipe: Recipe, progress: Progress, *, force: bool, skip_bad: bool
+    stage: Stage,
+    recipe: Recipe,
+    progress: Progress,
+    *,
+    force: bool,
+    skip_bad: bool,
+    retry_failed: bool,
 ) -> Outcome:
     folder = recipe.run_dir / stage.name
     fingerprint = fingerprint_of(stage, recipe, skip_bad)
-    why = "--force" if force else ""
+    anew, why = force, "--force" if force else ""
     finished = read_manifest(folder) if not force else None
     if finished is not None:
-        changes = finished.fingerprint.differences(fingerprint)
-        changes += _altered_files(folder, finished) or stage.lost(recipe)
-        if not changes:
+        lost = altered_files(folder, finished) or stage.lost(recipe)
+        changes = finished.fingerprint.differences(fingerprint) + lost
+        if not changes and not (retry_failed and finished.retriable):
             return Outcome(stage.name, "passed over", finished)
-        why = "; ".join(changes)
+        anew = bool(lost or finished.fingerprint.differences(fingerprint, stage.goes_on))
+        why = "; ".join(changes) or f"{finished.retriable} failed calls are made again"
     elif not force and folder.exists():
-        why = "goes on where it was stopped"
-        changes = _changes_since_start(folder, fingerprint)
-        if changes:
-            why = "; ".join(changes)
-    if why and why != "goes on where it was stopped":
+        changes = _changes_since_start(folder, fingerprint, stage.goes_on)
+        anew = bool(changes)
+        why = "; ".join(changes) or "goes on where it was stopped"
+    if anew:
         progress.note(f"{stage.name}: begins anew: {why}")
         _clear(folder)
+    elif finished is not None:
+        progress.note(f"{stage.name}: goes on: {why}")
     _begin(folder, fingerprint)
     run = StageRun(recipe, folder, progress, skip_bad)
     begun = time.monotonic()
@@ -190,10 +215,12 @@ def _execute(
         stage.run(run)
     finally:
         run.close()
+    rejects, transient = count_rejects(folder / REJECTS)
     manifest = Manifest(
         fingerprint=fingerprint,
         files=run.files(),
-        rejects=_count_rejects(folder),
+        rejects=rejects,
+        retriable=transient if stage.retries else 0,
         report=run.report,
         model=run.model,
         revision=run.revision,
@@ -208,7 +235,7 @@ def begun_for(stage: Stage, recipe: Recipe) -> bool:
     """Whether what lies in the stage's folder was made for what the recipe asks for now."""
     folder = recipe.run_dir / stage.name
     return folder.exists() and not _changes_since_start(
-        folder, fingerprint_of(stage, recipe, False)
+        folder, fingerprint_of(stage, recipe, False), stage.goes_on
     )
 
 
@@ -239,8 +266,9 @@ def part_of(stage: Stage, recipe: Recipe, progress: Progress) -> Iterator[StageR
 
 def _begin(folder: Path, fingerprint: Fingerprint) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / STARTED).exists():
-        write_json(folder / STARTED, fingerprint.model_dump(mode="json"))
+    # A stage that goes on is unfinished until its manifest is written again.
+    (folder / MANIFEST).unlink(missing_ok=True)
+    write_json(folder / STARTED, fingerprint.model_dump(mode="json"))
 
 
 def first_run(stage: str, parent: str, problem: str) -> StageError:
@@ -261,7 +289,7 @@ def fingerprint_of(
         manifest = read_manifest(recipe.run_dir / name)
         if manifest is None:
             raise first_run(stage.name, name, f"is not finished in {recipe.run_dir}")
-        altered = _altered_files(recipe.run_dir / name, manifest, rows) if verify else []
+        altered = altered_files(recipe.run_dir / name, manifest, rows) if verify else []
         if altered:
             raise StageError(
                 f"{recipe.run_dir / file}",
@@ -285,7 +313,9 @@ def _plain(section: object) -> object:
     return section.model_dump(mode="json") if isinstance(section, BaseModel) else section
 
 
-def _changes_since_start(folder: Path, fingerprint: Fingerprint) -> list[str]:
+def _changes_since_start(
+    folder: Path, fingerprint: Fingerprint, goes_on: Collection[str]
+) -> list[str]:
     if not (folder / STARTED).exists():
         # Rows without it may be of any recipe: clearing a folder was itself cut short.
         return ["what lies there doesn't say what it was begun for"]
@@ -293,20 +323,7 @@ def _changes_since_start(folder: Path, fingerprint: Fingerprint) -> list[str]:
         started = Fingerprint.model_validate_json((folder / STARTED).read_bytes())
     except ValidationError:
         return ["what was begun is of another version"]
-    return started.differences(fingerprint)
-
-
-def _altered_files(folder: Path, manifest: Manifest, only: str | None = None) -> list[str]:
-    altered = []
-    for name, entry in manifest.files.items():
-        if only is not None and name != only:
-            continue
-        path = folder / name
-        if not path.exists():
-            altered.append(f"{path} is gone")
-        elif file_sha256(path) != entry.sha256:
-            altered.append(f"{path} was altered")
-    return altered
+    return started.differences(fingerprint, goes_on)
 
 
 def _clear(folder: Path) -> None:
@@ -314,14 +331,6 @@ def _clear(folder: Path) -> None:
     (folder / MANIFEST).unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def _count_rejects(folder: Path) -> dict[str, int]:
-    path = folder / REJECTS
-    if not path.exists():
-        return {}
-    counts = Counter(reject.reason for reject in read_rows(path, Reject))
-    return dict(sorted(counts.items()))
 
 
 def check_reject_share(stage: str, rejected: int, total: int, limit: float, key: str) -> None:

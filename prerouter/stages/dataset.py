@@ -18,11 +18,11 @@ from prerouter.core.records import (
     SplitAssignment,
     Trace,
 )
-from prerouter.measures.traces import JudgedTrace, TraceReport, report_traces, trace_key
+from prerouter.measures.traces import NO_PART, JudgedTrace, TraceReport, report_traces, trace_key
 from prerouter.prompts.render import StudentForm, prompt_hash
 from prerouter.prompts.trace import TraceError
 from prerouter.publishing.dataset import DatasetSummary, TeacherSampling, finish_dataset
-from prerouter.publishing.names import data_name, plain_name, teacher_name
+from prerouter.publishing.names import data_name, measure_name, plain_name, teacher_name
 from prerouter.publishing.shards import (
     Config,
     DatasetWriter,
@@ -40,9 +40,6 @@ from prerouter.runs.stage import Stage, StageRun
 from prerouter.sources.problems import Problems, RejectReason
 from prerouter.sources.traces import read_traces
 from prerouter.training.examples import make_example
-
-# Reasons of the filter by which a trace takes no part in the rejection sampling.
-_NO_PART = frozenset({"no_label", "unknown_case", "test_case", "same_key", "wrong_form"})
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def write_traces(
             "answer_model": case.answer_model.name,
             "sample": str(trace.sample),
         }
-        yield JudgedTrace(trace, None if refused in _NO_PART else label, refused, groups)
+        yield JudgedTrace(trace, None if refused in NO_PART else label, refused, groups)
 
 
 def _judged(run: StageRun) -> Iterator[tuple[Trace, str | None]]:
@@ -167,7 +164,7 @@ def summarise(
         head_characters=recipe.cases.head_characters,
         rag=recipe.rag,
         answer_models=tuple(sorted(answer_models)),
-        metric=recipe.score.metric if recipe.score else "scores brought along",
+        metric=measure_name(recipe),
         min_margin=recipe.label.min_margin,
         splits=splits,
         outside=report.traces - written,
@@ -228,6 +225,9 @@ def _run(run: StageRun) -> None:
         f"{each.config.value}/{each.split.value}": each.rows for each in writer.splits
     }
     run.report["traces"] = report.model_dump(mode="json")
+    if not report.kept:
+        run.report["warning"] = f"none of {report.traces} traces was kept: there are no examples"
+        run.progress.note(f"dataset: warning: {run.report['warning']}")
 
 
 def _bad_lines(manifests: Mapping[str, Manifest]) -> dict[str, int]:

@@ -20,7 +20,7 @@ from prerouter.core.records import (
     Step,
     Trace,
 )
-from prerouter.measures.traces import trace_digest, trace_key
+from prerouter.measures.traces import NO_PART, SAME_KEY, trace_digest, trace_key
 from prerouter.prompts.trace import trace_steps
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.teach import FilterSection
@@ -39,7 +39,7 @@ class FilterReason(StrEnum):
     TEST_CASE = "test_case"
     SAME_TRACE = "same_trace"
     ENOUGH_FOR_CASE = "enough_for_case"
-    SAME_KEY = "same_key"
+    SAME_KEY = SAME_KEY
     WRONG_FORM = "wrong_form"
     BALANCED_OUT = "balanced_out"
 
@@ -129,24 +129,24 @@ def balance(kept: Mapping[str, Route], seed: int) -> set[str]:
 
 
 class Yield:
-    """Counts of kept and all traces by label, level and answer model."""
+    """Counts of agreeing and all traces by label, level and answer model."""
 
     def __init__(self) -> None:
         self._counts: dict[str, dict[str, list[int]]] = defaultdict(
             lambda: defaultdict(lambda: [0, 0])
         )
 
-    def count(self, groups: Mapping[str, str], kept: bool) -> None:
+    def count(self, groups: Mapping[str, str], agrees: bool) -> None:
         for name, value in groups.items():
             entry = self._counts[name][value]
-            entry[0] += kept
+            entry[0] += agrees
             entry[1] += 1
 
     def report(self) -> dict[str, dict[str, dict[str, float]]]:
         return {
             name: {
-                value: {"kept": kept, "of": total, "yield": round(kept / total, 4)}
-                for value, (kept, total) in sorted(entries.items())
+                value: {"agree": agree, "of": total, "yield": round(agree / total, 4)}
+                for value, (agree, total) in sorted(entries.items())
             }
             for name, entries in self._counts.items()
         }
@@ -181,9 +181,8 @@ def _run(run: StageRun) -> None:
             key, reason = trace_key(trace), sieve.reason(trace)
             if reason is None and key in left_out:
                 reason = FilterReason.BALANCED_OUT
-            if trace.case_id in labels and reason is not FilterReason.TEST_CASE:
+            if reason is None or reason.value not in NO_PART:
                 level, model = groups[trace.case_id]
-                agrees = reason is not FilterReason.DISAGREES
                 yields.count(
                     {
                         "all": "all",
@@ -191,7 +190,7 @@ def _run(run: StageRun) -> None:
                         "level": level,
                         "answer_model": model,
                     },
-                    agrees,
+                    trace.decision is labels[trace.case_id],
                 )
             if reason is None:
                 # The line as it stands: a kept trace isn't changed.

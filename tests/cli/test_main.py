@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
+from typer.testing import CliRunner
 
+from prerouter.cli.main import app
+from prerouter.stages.pipeline import VERBS as VERBS_TO_STAGES
 from tests.e2e.runner import prerouter
 
 REPOSITORY = Path(__file__).parents[2]
@@ -76,6 +80,36 @@ def test_help_names_every_verb() -> None:
     assert done.returncode == 0
     for verb in VERBS:
         assert f"\n  {verb} " in done.stdout, verb
+
+
+def test_the_verbs_that_call_models_can_make_failed_calls_again() -> None:
+    asking = {name for name, stage in VERBS_TO_STAGES.items() if stage.retries}
+    assert asking >= {"teach", "profile"}
+    for name, verb in get_command(app).commands.items():  # type: ignore[attr-defined]
+        offered = any("--retry-failed" in option.opts for option in verb.params)
+        assert offered is (name in asking or name == "run"), name
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e300", "-9"])
+@pytest.mark.parametrize("option", ["--output-tokens", "--throughput", "--threshold"])
+def test_a_number_out_of_all_range_is_wrong_usage(option: str, value: str) -> None:
+    given = ["estimate", "recipe.yaml"]
+    if option == "--threshold":
+        given = ["decide", "--router=r", "--question=q", "--document=d", "--answer-model=m"]
+    done = CliRunner().invoke(app, [*given, f"{option}={value}"])
+    assert done.exit_code == 2
+    assert option in done.output
+
+
+@pytest.mark.parametrize("value", ["-1", "0.25", "1"])
+def test_a_threshold_may_send_all_one_way(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    asked: list[float | None] = []
+    monkeypatch.setattr(
+        "prerouter.cli.decide.decide_one", lambda request, as_json: asked.append(request.threshold)
+    )
+    given = ["decide", "--router=r", "--question=q", "--document=d", "--answer-model=m"]
+    assert CliRunner().invoke(app, [*given, f"--threshold={value}"]).exit_code == 0
+    assert asked == [float(value)]
 
 
 def test_an_unknown_verb_is_wrong_usage() -> None:

@@ -32,6 +32,7 @@ def test_routes_are_declared_from_cheap_to_dear() -> None:
         (Label, {"case_id": "a", "route": "RAG", "margin": math.nan}),
         (Label, {"case_id": "a", "route": "RAG", "margin": math.inf}),
         (Label, {"case_id": "a", "route": "BOTH", "margin": 0}),
+        (Answer, {"case_id": "a", "route": "RAG", "text": "x", "prompt_tokens": 2**53}),
         (Label, {"case_id": "", "route": "RAG", "margin": 0}),
         (Label, {"case_id": "a", "route": "RAG", "margin": 0, "score": 1}),
         (Answer, {"case_id": "a", "route": "RAG"}),

@@ -89,13 +89,30 @@ def test_certain_probabilities_are_held_and_counted() -> None:
     p=st.lists(st.floats(0, 1), min_size=1, max_size=30),
     temperature=st.floats(0.05, 20),
 )
-def test_a_temperature_keeps_order_ends_and_the_middle(p: list[float], temperature: float) -> None:
+def test_a_temperature_keeps_order_and_the_middle(p: list[float], temperature: float) -> None:
     scaled = apply_temperature(p, temperature)
     assert (np.diff(scaled[np.argsort(p, kind="stable")]) >= 0).all()
-    assert apply_temperature([0.0, 0.5, 1.0], temperature).tolist() == [0.0, 0.5, 1.0]
-    assert apply_temperature(p, 1.0) == pytest.approx(p, abs=1e-12)
+    low, middle, high = apply_temperature([0.0, 0.5, 1.0], temperature)
+    assert (low, middle) == (pytest.approx(1 - high), 0.5)
+    assert apply_temperature(p, 1.0).tolist() == p
     # Odds of 4 to 1 become odds of 4^(1/T) to 1.
     assert apply_temperature([0.8], temperature) == pytest.approx(1 / (1 + 4 ** (-1 / temperature)))
+
+
+def test_certainty_is_softened_as_the_fit_took_it() -> None:
+    p = [0.0, 1e-300, 1.0]
+    held = expit(CERTAIN_LOG_ODDS / 20)
+    assert apply_temperature(p, 20.0) == pytest.approx([1 - held, 1 - held, held])
+    y = np.array([1, 1, 0] * 20)
+    fit = fit_temperature(log_odds(p * 20), y)
+    right = apply_temperature(p * 20, fit.temperature)
+    assert fit.loss_after == pytest.approx(log_loss(y, right))
+
+
+def test_a_router_that_tells_nothing_is_left_as_it_is() -> None:
+    fit = fit_temperature(np.zeros(40), [0, 1] * 20)
+    assert (fit.temperature, fit.note) == (1.0, None)
+    assert fit.loss_after == fit.loss_before
 
 
 def test_brier_by_hand_and_by_sklearn() -> None:

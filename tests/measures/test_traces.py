@@ -8,6 +8,7 @@ import pytest
 
 from prerouter.core.records import Rationale, Route, Step, Trace
 from prerouter.measures.traces import (
+    SAME_KEY,
     Agreement,
     Distinct,
     JudgedTrace,
@@ -92,6 +93,25 @@ def test_agreement_is_over_the_cases_with_two_samples() -> None:
     agreement = report_traces(judged(), {}).agreement
     assert (agreement.cases, agreement.unanimous) == (2, 1)
     assert agreement.mean_pairwise == pytest.approx(2 / 3)
+
+
+def test_a_line_that_stands_twice_is_one_sample() -> None:
+    twice = trace("a", LC, 0, "one two three four five six", tokens=(100, 10))
+    other = trace("a", RAG, 1, tokens=(100, 30))
+    report = report_traces(
+        [
+            JudgedTrace(twice, LC, None, {"all": "all"}),
+            JudgedTrace(twice, None, SAME_KEY, {"all": "all"}),
+            JudgedTrace(other, LC, "disagrees", {"all": "all"}),
+        ],
+        {},
+    )
+    assert (report.traces, report.kept, report.refused) == (3, 1, {"disagrees": 1, "same_key": 1})
+    assert report.agreement == Agreement(cases=1, unanimous=0, mean_pairwise=0.0)
+    assert report.distinct == Distinct(samples=2, distinct=2)
+    assert report.near_repeats.compared == 1
+    assert report.completion_tokens is not None
+    assert (report.completion_tokens.n, report.completion_tokens.median) == (2, 20)
 
 
 def test_no_two_samples_are_no_agreement_of_one() -> None:

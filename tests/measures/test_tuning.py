@@ -116,6 +116,24 @@ def test_a_router_without_a_p_lc_and_a_case_without_a_decision_are_refused() -> 
         fit(given)
 
 
+@pytest.mark.parametrize("lacks", ["labels", "decisions"])
+def test_a_split_without_a_label_or_a_decision_is_named(lacks: str) -> None:
+    given = bold(40, seed=5)
+    test = {case.case_id for case in halves(given)[Split.TEST]}
+    if lacks == "labels":
+        given.labels[:] = [each for each in given.labels if each.case_id not in test]
+        given.scores[:] = [each for each in given.scores if each.case_id not in test]
+    else:
+        given.decisions[ROUTER] = [
+            Decision(case_id=d.case_id, router=ROUTER, failure=DecisionFailure.TOO_LONG)
+            if d.case_id in test
+            else d
+            for d in given.decisions[ROUTER]
+        ]
+    with pytest.raises(StageError, match=r"calibrate: no case of the test split \(20 cases\)"):
+        fit(given)
+
+
 def test_too_few_cases_to_fit_on_are_refused() -> None:
     with pytest.raises(StageError, match="means little"):
         fit(bold(40, seed=6), min_cases=30)

@@ -1,4 +1,5 @@
-"""A Hub on loopback with one data set: what is created, and the files that each commit leaves."""
+"""A Hub on loopback with one data set or none: what is created, and the files that each commit
+leaves."""
 
 from __future__ import annotations
 
@@ -11,13 +12,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from huggingface_hub import RepoCard
+
 
 class HubServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, files: dict[str, bytes], refuse: int | None) -> None:
+    def __init__(self, files: dict[str, bytes] | None, refuse: int | None, private: bool) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.files = files
+        self.exists = files is not None
+        self.files = files or {}
+        self.private = private
         self.refuse = refuse
         self.created: list[dict[str, Any]] = []
         self.commits = 0
@@ -30,10 +35,11 @@ class HubServer(ThreadingHTTPServer):
 
 @contextmanager
 def running_hub(
-    files: dict[str, bytes] | None = None, refuse: int | None = None
+    files: dict[str, bytes] | None = None, refuse: int | None = None, private: bool = False
 ) -> Iterator[HubServer]:
-    """`files` are there before; with `refuse`, every request gets that status."""
-    with HubServer(files or {}, refuse) as server:
+    """`files` are there before, where the data set is; with `refuse`, every request gets that
+    status."""
+    with HubServer(files, refuse, private) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
@@ -63,6 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send({"error": f"no such key: {key}"}, self.server.refuse)
         elif self.path == "/api/repos/create":
             self.server.created.append(json.loads(body))
+            self.server.exists = True
             self._send({"url": f"{self.server.endpoint}/datasets/someone/traces"})
         elif self.path == "/api/validate-yaml":
             self._send({"errors": [], "warnings": []})
@@ -79,9 +86,24 @@ class _Handler(BaseHTTPRequestHandler):
         elif "/commit/" in self.path:
             self._commit([json.loads(line) for line in body.splitlines()])
         elif re.fullmatch(r"/api/datasets/[^/]+/[^/]+(/revision/.+)?", self.path):
-            self._send({"id": "someone/traces", "sha": "0" * 40, "siblings": []})
+            self._tell()
         else:
             self._send({"error": f"unknown {self.path}"}, 404)
+
+    def _tell(self) -> None:
+        if not self.server.exists:
+            self._send({"error": "Repository not found"}, 404, x_error_code="RepoNotFound")
+            return
+        card = self.server.files.get("README.md", b"").decode()
+        told = {
+            "id": "someone/traces",
+            "sha": "0" * 40,
+            "private": self.server.private,
+            "siblings": [{"rfilename": path} for path in self.server.files],
+        }
+        # The real one gives no cardData where a card has no head.
+        head = RepoCard(card, ignore_metadata_errors=True).data.to_dict() if card else {}
+        self._send(told | ({"cardData": head} if head else {}))
 
     def _commit(self, lines: list[dict[str, Any]]) -> None:
         self.server.commits += 1
@@ -94,10 +116,12 @@ class _Handler(BaseHTTPRequestHandler):
         address = f"{self.server.endpoint}/datasets/someone/traces/commit/1"
         self._send({"success": True, "commitOid": "1" * 40, "commitUrl": address})
 
-    def _send(self, value: object, status: int = 200) -> None:
+    def _send(self, value: object, status: int = 200, **headers: str) -> None:
         content = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
+        for name, text in headers.items():
+            self.send_header(name.replace("_", "-"), text)
         self.end_headers()
         self.wfile.write(content)

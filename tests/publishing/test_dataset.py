@@ -154,6 +154,16 @@ def test_what_was_not_measured_is_said_to_be_so(summary: DatasetSummary) -> None
     assert "None" not in text.replace("**Replies that are no trace.** None.", "")
 
 
+def test_a_configuration_without_rows_is_not_offered(summary: DatasetSummary) -> None:
+    offered = 'load_dataset(name, "examples")'
+    assert offered in render_dataset_card(summary)
+    splits = tuple(each for each in summary.splits if each.config is Config.TRACES)
+    text = render_dataset_card(summary.model_copy(update={"splits": splits}))
+    assert offered not in text
+    assert 'load_dataset(name, "traces")' in text
+    assert "there are no examples" in text
+
+
 def test_a_stand_in_is_named_as_such(summary: DatasetSummary) -> None:
     assert "stand-in" not in render_dataset_card(summary)
     update = {"teacher": "guideline", "teacher_is_stand_in": True, "sampling": None}

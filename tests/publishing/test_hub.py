@@ -13,6 +13,7 @@ from prerouter.publishing.hub import hub_token, push_dataset
 from .hub_server import running_hub
 
 TOKEN = "hf_secretsecretsecret"
+CARD = b"---\ntags:\n- prerouter\n- routing\n---\n# Traces\n"
 
 
 @pytest.fixture
@@ -33,26 +34,68 @@ def online(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("online")
 def test_a_push_is_one_commit_and_old_shards_go(folder: Path) -> None:
     before = {
-        "README.md": b"old",
+        "README.md": CARD,
         "examples/train-00000.parquet": b"old",
         "examples/train-00001.parquet": b"old",
         "traces/train-00000.parquet": b"old",
         "notes.txt": b"somebody's own",
+        "examples/mine.parquet": b"somebody's own",
     }
-    with running_hub(before) as hub:
+    with running_hub(before, private=True) as hub:
         address = push_dataset(folder, "someone/traces", True, TOKEN, hub.endpoint)
     assert address.endswith("/datasets/someone/traces/commit/1")
     assert hub.commits == 1
-    [created] = hub.created
-    assert (created["name"], created["type"]) == ("traces", "dataset")
-    assert created["visibility"] == "private"
+    assert hub.created == []
     here = {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in folder.rglob("*")
         if path.is_file()
     }
-    assert hub.files == here | {"notes.txt": b"somebody's own"}
+    own = dict.fromkeys(("notes.txt", "examples/mine.parquet"), b"somebody's own")
+    assert hub.files == here | own
     assert hub.keys == {f"Bearer {TOKEN}"}
+
+
+@pytest.mark.usefixtures("online")
+@pytest.mark.parametrize("private", [True, False])
+def test_a_repository_that_is_not_there_is_made(folder: Path, private: bool) -> None:
+    with running_hub() as hub:
+        push_dataset(folder, "someone/traces", private, TOKEN, hub.endpoint)
+    [created] = hub.created
+    assert (created["name"], created["type"]) == ("traces", "dataset")
+    assert created["visibility"] == ("private" if private else "public")
+    assert "README.md" in hub.files
+
+
+@pytest.mark.usefixtures("online")
+def test_an_empty_repository_is_filled(folder: Path) -> None:
+    # What a push leaves behind that was stopped after it had made the repository.
+    with running_hub({".gitattributes": b"*.parquet filter=lfs"}) as hub:
+        push_dataset(folder, "someone/traces", False, TOKEN, hub.endpoint)
+    assert hub.commits == 1
+
+
+@pytest.mark.usefixtures("online")
+@pytest.mark.parametrize(
+    "card", [b"someone's corpus", b"---\ntags:\n- text\n---\n", b"---\nlicense: mit\n---\n", None]
+)
+def test_a_repository_of_somebody_elses_is_left_alone(folder: Path, card: bytes | None) -> None:
+    before = {"examples/train-00000.parquet": b"precious", "train.csv": b"a"}
+    before |= {"README.md": card} if card else {}
+    with running_hub(dict(before)) as hub:
+        with pytest.raises(StageError, match=r"holds \d files .*no card of prerouter's"):
+            push_dataset(folder, "someone/traces", False, TOKEN, hub.endpoint)
+        assert (hub.files, hub.commits, hub.created) == (before, 0, [])
+
+
+@pytest.mark.usefixtures("online")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_repository_of_another_visibility_is_left_alone(folder: Path, there: bool) -> None:
+    with running_hub({"README.md": CARD}, private=there) as hub:
+        seen = "private" if there else "public"
+        with pytest.raises(StageError, match=f"is {seen} on the Hub, and dataset.private is"):
+            push_dataset(folder, "someone/traces", not there, TOKEN, hub.endpoint)
+        assert hub.commits == 0
 
 
 @pytest.mark.usefixtures("online")

@@ -35,6 +35,7 @@ def test_an_own_table_stands_in_place_of_it(tmp_path: Path) -> None:
         ("{input: 1, output: 2, date: 2026-01-02}", "models.mine.source: missing"),
         ("{input: 1, output: 2, source: s, date: soon}", "models.mine.date"),
         ("{input: 1, outputs: 2, source: s, date: 2026-01-02}", "did you mean output?"),
+        ("{input: 1e308, output: 2, source: s, date: 2026-01-02}", "models.mine.input"),
         ("{input: .nan, output: 2, source: s, date: 2026-01-02}", "models.mine.input"),
     ],
 )

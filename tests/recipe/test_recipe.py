@@ -45,7 +45,7 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["cases.source=parquet"], "source must be one of: sample, lara, table"),
+        (["cases.source=parquet"], "source must be one of: sample, lara, table, longbench_v2"),
         (["cases.pth=x"], "did you mean path?"),
         (["cases.columns.questoin=q"], "did you mean question?"),
         (["cases.scale.high=1.7e308"], "less than or equal to 1000000000"),

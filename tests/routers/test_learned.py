@@ -34,6 +34,7 @@ from prerouter.core.records import (
     StudentMode,
 )
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
+from prerouter.measures.tuning import tune
 from prerouter.prompts.render import PROMPT_VERSION, prompt_hash, render_student
 from prerouter.prompts.trace import format_trace, trace_schema
 from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
@@ -233,6 +234,23 @@ def test_temperature_and_threshold_set_the_decision(
     (decision,) = router.decide(case(1_000))
     assert decision.p_lc == pytest.approx(p_lc, abs=1e-3)
     assert decision.route is route
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 3.7, 20.0])
+def test_a_published_router_decides_as_the_table_that_tuned_it(temperature: float) -> None:
+    # Log-odds at which p_lc is 1 to the last bit of a float stand among them.
+    cases = [case(number) for number in range(-4_900, 90_000, 1_300)]
+    plain = learned(ScriptedEngine(parity), mode=StudentMode.DECIDE).decide(cases)
+    assert 1.0 in [decision.p_lc for decision in plain]
+    threshold = 0.86
+    tuned = tune(plain, "tuned", temperature, threshold)
+    published = learned(
+        ScriptedEngine(parity),
+        mode=StudentMode.DECIDE,
+        temperature=temperature,
+        threshold=threshold,
+    ).decide(cases)
+    assert [(d.p_lc, d.route) for d in published] == [(d.p_lc, d.route) for d in tuned]
 
 
 def test_odds_past_all_measure_are_no_overflow() -> None:

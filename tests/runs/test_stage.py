@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from prerouter.core.errors import StageError
 from prerouter.core.protocols import SilentProgress
 from prerouter.core.records import Label, Reject, Route
 from prerouter.recipe.recipe import Recipe
+from prerouter.runs.ancestors import check_ancestors
+from prerouter.runs.manifest import read_manifest
+from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import Stage, StageRun, execute
 
 
@@ -214,3 +218,119 @@ def test_what_a_stage_left_beside_its_rows_is_missed(tmp_path: Path) -> None:
     lost.append("model.safetensors is gone")
     outcome = execute(stage, recipe(tmp_path), SilentProgress())
     assert outcome.why == "model.safetensors is gone"
+
+
+class Growing:
+    """A stage of as many rows as the recipe's head characters (any number of the recipe's)."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.refuse: set[str] = set()
+
+    @property
+    def stage(self) -> Stage:
+        return Stage(
+            "label",
+            sections=lambda recipe: {
+                "margin": recipe.label.min_margin,
+                "seeds": recipe.cases.head_characters,
+            },
+            parents=lambda recipe: (),
+            run=self.run,
+            goes_on=("seeds",),
+            retries=True,
+        )
+
+    def run(self, run: StageRun) -> None:
+        due = [str(number) for number in range(run.recipe.cases.head_characters)]
+        rejects = run.reject_log(due=due)
+        with run.log(Label, lambda row: row.case_id, due=due) as log:
+            for key in due:
+                if key in log.done or key in rejects.done:
+                    continue
+                self.made.append(key)
+                if key in self.refuse:
+                    rejects.append(
+                        Reject(stage="label", key=key, reason="call_failed", transient=True)
+                    )
+                else:
+                    log.append(Label(case_id=key, route=Route.RAG, margin=0))
+            log.sort(due)
+
+    def written(self, folder: Path) -> list[str]:
+        return [row.case_id for row in read_rows(folder / "run/label/rows.jsonl", Label)]
+
+
+def sized(folder: Path, size: int, **label: float) -> Recipe:
+    made = recipe(folder, **label)
+    cases = made.cases.model_copy(update={"head_characters": size})
+    return made.model_copy(update={"cases": cases})
+
+
+def test_where_only_the_amount_grew_a_finished_stage_goes_on(tmp_path: Path) -> None:
+    work, notes = Growing(), Notes()
+    execute(work.stage, sized(tmp_path, 2), notes)
+    with pytest.raises(StageError, match=r"needs label, .*: seeds: 2 is now 4"):
+        check_ancestors(
+            Counting().stage("evaluate", ("label/rows.jsonl",)),
+            sized(tmp_path, 4),
+            {"label": work.stage},
+        )
+    outcome = execute(work.stage, sized(tmp_path, 4), notes)
+    assert work.made == ["0", "1", "2", "3"]
+    assert (outcome.action, outcome.why) == ("done", "seeds: 2 is now 4")
+    assert notes.notes == ["label: goes on: seeds: 2 is now 4"]
+    assert work.written(tmp_path) == work.made
+    assert execute(work.stage, sized(tmp_path, 4), notes).action == "passed over"
+
+
+def test_where_the_amount_shrank_the_first_rows_stand(tmp_path: Path) -> None:
+    work = Growing()
+    work.refuse = {"1", "3"}
+    execute(work.stage, sized(tmp_path, 5), SilentProgress())
+    work.refuse, work.made = {"1"}, []
+    outcome = execute(work.stage, sized(tmp_path, 2), SilentProgress())
+    # The failed call is made again, as on every rerun that goes on.
+    assert work.made == ["1"]
+    assert work.written(tmp_path) == ["0"]
+    assert outcome.manifest.rejects == {"call_failed": 1}
+
+
+def test_an_amount_beside_another_change_begins_anew(tmp_path: Path) -> None:
+    work, notes = Growing(), Notes()
+    execute(work.stage, sized(tmp_path, 2), notes)
+    execute(work.stage, sized(tmp_path, 3, min_margin=0.5), notes)
+    assert work.made == ["0", "1", "0", "1", "2"]
+    assert notes.notes == ["label: begins anew: margin: 0.0 is now 0.5; seeds: 2 is now 3"]
+
+
+def test_killed_while_it_grew_it_is_unfinished_and_grows_on(tmp_path: Path) -> None:
+    work = Growing()
+    execute(work.stage, sized(tmp_path, 2), SilentProgress())
+
+    def killed(run: StageRun) -> None:
+        raise KilledError
+
+    broken = replace(work.stage, run=killed)
+    with pytest.raises(KilledError):
+        execute(broken, sized(tmp_path, 4), SilentProgress())
+    assert read_manifest(tmp_path / "run" / "label") is None
+    execute(work.stage, sized(tmp_path, 4), SilentProgress())
+    assert work.made == ["0", "1", "2", "3"]
+
+
+def test_failed_calls_of_a_finished_stage_are_made_again_where_asked_for(tmp_path: Path) -> None:
+    work, notes = Growing(), Notes()
+    work.refuse = {"1"}
+    first = execute(work.stage, sized(tmp_path, 3), notes)
+    assert first.manifest.retriable == 1
+    work.refuse, work.made = set(), []
+    plain = execute(work.stage, sized(tmp_path, 3), notes)
+    assert (plain.action, work.made) == ("passed over", [])
+    again = execute(work.stage, sized(tmp_path, 3), notes, retry_failed=True)
+    assert (again.action, work.made) == ("done", ["1"])
+    assert notes.notes == ["label: goes on: 1 failed calls are made again"]
+    assert work.written(tmp_path) == ["0", "1", "2"]
+    assert (again.manifest.rejects, again.manifest.retriable) == ({}, 0)
+    nothing = execute(work.stage, sized(tmp_path, 3), notes, retry_failed=True)
+    assert nothing.action == "passed over"

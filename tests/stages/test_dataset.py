@@ -288,6 +288,63 @@ def test_own_traces_are_told_of_one_by_one(recipe: Recipe, tmp_path: Path) -> No
     assert all(sides[row["case_id"]] == split for split in examples for row in examples[split])
 
 
+def test_the_filters_yield_is_that_of_the_report(recipe: Recipe, tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    disagrees = kept_traces(recipe)[-1]
+    other = next(route for route in Route if route is not disagrees.decision)
+    write_rows(
+        path,
+        [*own_traces(recipe), disagrees.model_copy(update={"sample": 9, "decision": other})],
+    )
+    student = {"model": "some/student"}
+    own = make_recipe(tmp_path, teach=None, train=student, filter={"traces": str(path)})
+    run(own)
+    manifest = read_manifest(own.run_dir / "filter")
+    assert manifest is not None
+    assert {"same_key", "wrong_form", "test_case", "disagrees"} <= set(manifest.rejects)
+    report = summary(own).report
+    for group, values in manifest.report["yield"].items():
+        told = {each.value: (each.agree, each.of) for each in report.yields_by(group)}
+        assert {value: (of["agree"], of["of"]) for value, of in values.items()} == told
+    everything = manifest.report["yield"]["all"]["all"]
+    assert everything["of"] == everything["agree"] + 1 == report.traces - 4
+
+
+def test_a_data_set_without_an_example_says_so(recipe: Recipe, tmp_path: Path) -> None:
+    class Notes(SilentProgress):
+        def __init__(self) -> None:
+            self.notes: list[str] = []
+
+        def note(self, message: str) -> None:
+            self.notes.append(message)
+
+    path = tmp_path / "traces.jsonl"
+    bare = {"reflection": None}
+    write_rows(
+        path,
+        [
+            trace.model_copy(update={"rationale": trace.rationale.model_copy(update=bare)})
+            for trace in kept_traces(recipe)
+        ],
+    )
+    own, notes = make_recipe(tmp_path, teach=None, filter={"traces": str(path)}), Notes()
+    for stage in STAGES:
+        if stage.name != "teach":
+            outcome = execute(stage, own, notes)
+    warning = f"none of {len(kept_traces(recipe))} traces was kept: there are no examples"
+    assert outcome.manifest.report["warning"] == warning
+    assert f"dataset: warning: {warning}" in notes.notes
+    assert "there are no examples" in (own.dataset_dir / "README.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", ["a/" + "x" * 300, "a/" + "x" * 95])
+def test_a_name_too_long_for_the_hub_is_refused_by_the_recipe(recipe: Recipe, name: str) -> None:
+    data = recipe.model_dump(mode="json", exclude_none=True)
+    data["dataset"]["repo_id"] = name
+    with pytest.raises(CombinedError, match=r"dataset\.repo_id"):
+        validate(Recipe, data, "recipe.yaml")
+
+
 def test_labels_are_those_of_the_run(recipe: Recipe, loaded: tuple[Any, DatasetDict]) -> None:
     labels = {
         each.case_id: each.route.value

@@ -134,6 +134,23 @@ def test_more_than_the_share_allowed_is_an_error(
     assert read_manifest(tmp_path / "runs" / "profiled" / "profile") is None
 
 
+def test_a_raised_limit_and_a_server_that_moved_ask_for_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(StageError, match=r"2 of 5 were refused"):
+        infer(tmp_path, monkeypatch, QUESTIONS, max_failed_share=0.3)
+    asked = tmp_path / "asked.txt"
+    asked.unlink()
+    moved = "profile.engine.base_url=http://127.0.0.1:2/v1"
+    recipe = load_recipe(tmp_path / "recipe.yaml", ["profile.max_failed_share=0.5", moved])
+    execute(profile.STAGE, recipe, SilentProgress())
+    assert not asked.exists()
+    recipe = load_recipe(tmp_path / "recipe.yaml", ["profile.max_tokens=99"])
+    with pytest.raises(StageError, match=r"2 of 5 were refused"):
+        execute(profile.STAGE, recipe, SilentProgress())
+    assert len(asked.read_text().splitlines()) == 5
+
+
 def test_a_failed_call_is_made_again_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ from prerouter.prompts.trace import format_trace
 from prerouter.recipe.teach import TeachSection
 from prerouter.routers.guideline import judge
 from prerouter.runs.manifest import read_manifest
+from prerouter.runs.rejects import MOST_RAW
 from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import execute
 from prerouter.stages import cases, teach
@@ -239,6 +240,100 @@ def test_a_dead_server_ends_it_and_a_rerun_asks_again(
     traces = list(read_rows(folder / "rows.jsonl", Trace))
     assert len(traces) == len(engine.requests)
     assert not list(read_rows(folder / "rejects.jsonl", Reject))
+
+
+def keys_of(engine: Scripted) -> set[int | None]:
+    """Requests by their seeds, of which each sample of each case has its own."""
+    return {request.seed for request in engine.requests}
+
+
+@pytest.mark.parametrize(
+    "mended",
+    [
+        {"max_failed_share": 0.6},
+        {"engine": {"base_url": "http://127.0.0.1:2/v1"}},
+        {"engine": {"concurrency": 3, "timeout_seconds": 9, "max_attempts": 2}},
+    ],
+)
+def test_what_shapes_no_trace_is_mended_and_no_call_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mended: dict[str, Any]
+) -> None:
+    spec = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+    engine = Scripted(lambda index, _: Completion(GOOD if index % 2 else "no", "stop"))
+    with pytest.raises(StageError, match=r"teach\.max_failed_share"):
+        run_teach(tmp_path, engine, monkeypatch, engine=spec, max_failed_share=0.4)
+    before = (tmp_path / "runs/mine/teach/rows.jsonl").read_bytes()
+    assert before.count(b"\n") == len(engine.requests) // 2
+    nobody = Scripted(lambda *_: Completion(GOOD, "stop"))
+    changes = {"max_failed_share": 0.6, **mended, "engine": spec | mended.get("engine", {})}
+    folder = run_teach(tmp_path, nobody, monkeypatch, **changes)
+    assert nobody.requests == []
+    assert (folder / "rows.jsonl").read_bytes() == before
+    assert read_manifest(folder) is not None
+
+
+def test_a_finished_teacher_is_not_asked_again_where_its_server_moved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_teach(tmp_path, Scripted(lambda *_: Completion(GOOD, "stop")), monkeypatch)
+    spec = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:2/v1"}
+    nobody = Scripted(lambda *_: Completion(GOOD, "stop"))
+    run_teach(tmp_path, nobody, monkeypatch, engine=spec, max_failed_share=0.1)
+    assert nobody.requests == []
+
+
+def test_more_samples_ask_for_the_new_ones_and_fewer_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(index: int, _: str) -> Completion:
+        return Completion(GOOD if index else "no", "stop")
+
+    first, more, nobody = (Scripted(answer) for _ in range(3))
+    folder = run_teach(tmp_path, first, monkeypatch, samples=2)
+    two = (folder / "rows.jsonl").read_bytes()
+    run_teach(tmp_path, more, monkeypatch, samples=4)
+    assert len(more.requests) == len(first.requests)
+    assert not keys_of(first) & keys_of(more)
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert manifest.report["traces_wanted"] == 2 * len(first.requests)
+    assert manifest.rejects == {"no_json": 2}
+    # Each case's four stand together, as if they had been asked for at once.
+    samples = [trace.sample for trace in read_rows(folder / "rows.jsonl", Trace)]
+    assert samples[-8:] == [0, 1, 2, 3] * 2
+
+    run_teach(tmp_path, nobody, monkeypatch, samples=2)
+    assert nobody.requests == []
+    assert (folder / "rows.jsonl").read_bytes() == two
+    manifest = read_manifest(folder)
+    assert manifest is not None
+    assert manifest.rejects == {"no_json": 1}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": 0.2},
+        {"max_tokens": 100},
+        {"thinking": True},
+        {"keep_reasoning": True},
+        {"engine": {"kind": "openai", "model": "other", "base_url": "http://127.0.0.1:1/v1"}},
+    ],
+)
+def test_what_shapes_a_trace_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    first, again = (Scripted(lambda *_: Completion(GOOD, "stop")) for _ in range(2))
+    run_teach(tmp_path, first, monkeypatch)
+    run_teach(tmp_path, again, monkeypatch, **changes)
+    assert keys_of(first) == keys_of(again) != set()
+
+
+def test_a_refused_reply_of_any_size_is_a_reject_of_bounded_size() -> None:
+    [reject], _ = taught([Completion("no" * 30_000_000, "stop")])
+    assert isinstance(reject, Reject)
+    assert reject.raw is not None
+    assert len(reject.raw) < MOST_RAW + 100
 
 
 def test_every_sample_of_every_case_has_a_seed_of_its_own() -> None:

@@ -1,0 +1,49 @@
+"""What of an engine's section shapes its replies, and what only says how it is run.
+
+Replies are paid for. A stage whose fingerprint leaves out what isn't told here as shaping keeps
+them when a server moves, or when a run is made gentler after it failed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prerouter.recipe.engine import EngineSection
+
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size")
+
+# A key that isn't here shapes replies: one that is forgotten costs calls, never a wrong row.
+HOW_IT_RUNS: dict[str, tuple[str, ...]] = {
+    "transformers": ("batch_size",),
+    "vllm": (*_SIZES, "data_parallel_size"),
+    "ray": (
+        *_SIZES,
+        "address",
+        "replicas",
+        "gpus_per_replica",
+        "cpus_per_replica",
+        "batch_size",
+        "concurrent_batches",
+    ),
+    "openai": (
+        "base_url",
+        "api_key_variable",
+        "concurrency",
+        "timeout_seconds",
+        "max_attempts",
+        "cut_off_attempts",
+        "backoff_seconds",
+        "max_wait_seconds",
+    ),
+}
+
+# vLLM's own arguments that are turned when memory runs out or a GPU idles.
+MEMORY = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")
+
+
+def not_shaping(engine: EngineSection | None) -> dict[str, Any]:
+    """What `model_dump(exclude={"engine": ...})` leaves out of a section that holds `engine`."""
+    if engine is None:
+        return {}
+    left_out: dict[str, Any] = dict.fromkeys(HOW_IT_RUNS[engine.kind], True)
+    return left_out | {"arguments": dict.fromkeys(MEMORY, True)}
