@@ -153,6 +153,7 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
     from prerouter.stages.pipeline import stages_of
 
     lines = ["stages: " + ", ".join(stage.name for stage in stages_of(recipe))]
+    lines += _look_again(recipe, cases, side)
     if recipe.profile:
         engine = recipe.profile.engine
         lines.append(f"profile: {len(side):,} calls of {engine.model} through {engine.kind}")
@@ -195,6 +196,27 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
         if section.sft:
             shown = ", ".join(f"{key}={value}" for key, value in section.sft.items())
             lines.append(f"train.sft: {shown}")
+    return lines
+
+
+def _look_again(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) -> list[str]:
+    """What is allowed and seldom meant."""
+    lines = []
+    sides: dict[str, set[Split]] = {}
+    for case in cases:
+        sides.setdefault(case.document.document_id, set()).add(side[case.question_id])
+    both = sum(len(found) > 1 for found in sides.values())
+    if both:
+        lines.append(
+            f"split: {both:,} of {len(sides):,} documents have questions on two sides; "
+            "split.group_by: document keeps them apart"
+        )
+    reads_passages = recipe.answer is not None and recipe.answer.reader == "evidence"
+    if reads_passages and recipe.score and recipe.score.metric != "evidence_recall":
+        lines.append(
+            "score: the evidence reader answers with whole passages, which "
+            f"{recipe.score.metric} takes for wordy; score.metric: evidence_recall measures them"
+        )
     return lines
 
 

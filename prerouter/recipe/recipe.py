@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,13 @@ from prerouter.recipe.calibrate import CalibrateSection
 from prerouter.recipe.cases import CasesSection, LongBenchV2Source, SplitSection, TableSource
 from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.retrieval import RetrievalSection
-from prerouter.recipe.route import EvaluateSection, PublishSection, RouterName, RouteSection
+from prerouter.recipe.route import (
+    BASELINES,
+    EvaluateSection,
+    PublishSection,
+    RouterName,
+    RouteSection,
+)
 from prerouter.recipe.scores import AnswerSection, LabelSection, ScoreSection
 from prerouter.recipe.teach import DatasetSection, FilterSection, TeachSection
 from prerouter.recipe.train import TrainSection
@@ -51,6 +57,21 @@ class Recipe(Section):
     calibrate: CalibrateSection | None = None
     evaluate: EvaluateSection | None = None
     publish: PublishSection | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_routers(cls, data: Any) -> Any:
+        """Where `route` names no router: all baselines, and the student in the modes it learns."""
+        route = data.get("route") if isinstance(data, dict) else None
+        if not isinstance(route, dict) or "routers" in route:
+            return data
+        train = data.get("train")
+        mix = train.get("mix") or {} if isinstance(train, dict) else None
+        routers: list[RouterName] = [*BASELINES]
+        if isinstance(mix, dict):
+            routers += ["student_before", "student"] if mix.get("explain", 1) else []
+            routers += ["student_decide"] if mix.get("decide", 0) else []
+        return {**data, "route": {**route, "routers": routers}}
 
     @model_validator(mode="after")
     def _stages_have_what_they_read(self) -> Self:

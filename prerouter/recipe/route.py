@@ -24,19 +24,23 @@ RouterName = Literal[
 ]
 
 
+BASELINES: tuple[RouterName, ...] = (
+    "always_rag",
+    "always_lc",
+    "task_majority",
+    "guideline",
+    "decision_tree",
+    "random_forest",
+)
+
+
 class RouteSection(Section):
     """Which routers decide, over which split, and how the student generates."""
 
-    routers: Annotated[tuple[RouterName, ...], Field(min_length=1)] = (
-        "always_rag",
-        "always_lc",
-        "task_majority",
-        "guideline",
-        "decision_tree",
-        "random_forest",
-        "student_before",
-        "student",
-    )
+    routers: Annotated[
+        tuple[RouterName, ...],
+        Field(min_length=1, description="where absent, all baselines and the trained student"),
+    ]
     splits: tuple[Split, ...] = (Split.TEST,)
     batch_size: Annotated[int, Field(gt=0)] = 16
     max_tokens: Annotated[int, Field(gt=0)] = 800

@@ -78,6 +78,23 @@ def test_own_documents_with_evidence_are_answered_scored_and_labelled(tmp_path: 
     assert [label["route"] for label in rows(run, "label/rows.jsonl")] == ["RAG", "LC"] * 6
 
 
+def test_what_is_seldom_meant_is_told(tmp_path: Path) -> None:
+    meant = str(own_documents(tmp_path, split={"group_by": "document"}))
+    assert "on two sides" not in prerouter("check", meant).stdout
+    told = prerouter(
+        "check",
+        meant,
+        "--set",
+        "split.group_by=question",
+        "--set",
+        "split={train: 0.5, validation: 0.0, test: 0.5}",
+    )
+    assert told.returncode == 0, told.stderr
+    assert "of 6 documents have questions on two sides; split.group_by: document" in told.stdout
+    sample = prerouter("check", "recipes/quickstart.yaml", "--set", "score.metric=token_f1")
+    assert "score.metric: evidence_recall measures them" in sample.stdout
+
+
 def test_what_the_table_can_not_serve_is_told_at_once(tmp_path: Path) -> None:
     recipe = str(
         own_documents(

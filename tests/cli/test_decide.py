@@ -25,6 +25,8 @@ REQUEST = Request(
     chunk_tokens=None,
     overlap_tokens=None,
     top_k=None,
+    mode=None,
+    threshold=None,
 )
 
 

