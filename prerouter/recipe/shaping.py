@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from prerouter.recipe.engine import EngineSection
 
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size")
@@ -39,6 +41,13 @@ HOW_IT_RUNS: dict[str, tuple[str, ...]] = {
 
 # vLLM's own arguments that are turned when memory runs out or a GPU idles.
 MEMORY = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")
+
+
+def shaping(section: BaseModel, engine: EngineSection | None, *grows: str) -> dict[str, Any]:
+    """The keys of a stage's section that shape its rows. Left out are how its `engine` is run, the
+    limit on failures, and `grows`: counts that, when raised, ask only for what isn't there yet."""
+    left_out: dict[str, Any] = {"max_failed_share": True, "engine": not_shaping(engine)}
+    return section.model_dump(mode="json", exclude=left_out | dict.fromkeys(grows, True))
 
 
 def not_shaping(engine: EngineSection | None) -> dict[str, Any]:

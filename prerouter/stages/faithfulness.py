@@ -32,7 +32,7 @@ from prerouter.measures.statistics import (
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.shaping import not_shaping
+from prerouter.recipe.shaping import shaping
 from prerouter.runs.rows import RecordT, RowLog
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 from prerouter.sources.text_files import body_of
@@ -171,8 +171,7 @@ def _sections(recipe: Recipe) -> dict[str, object]:
     """What shapes a verdict: a limit that is raised after a run had failed pays nothing anew."""
     section = recipe.score.faithfulness if recipe.score else None
     assert section is not None
-    left_out: dict[str, Any] = {"max_failed_share": True, "engine": not_shaping(section.engine)}
-    return {"score.faithfulness": section.model_dump(mode="json", exclude=left_out)}
+    return {"score.faithfulness": shaping(section, section.engine)}
 
 
 STAGE = Stage(

@@ -22,7 +22,7 @@ from prerouter.prompts.judge import Judgement
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.shaping import not_shaping
+from prerouter.recipe.shaping import shaping
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 
 RESAMPLES, CONFIDENCE = 1000, 0.95
@@ -123,13 +123,8 @@ def _sections(recipe: Recipe) -> dict[str, object]:
     A limit that is raised after a run had failed pays none anew."""
     section = recipe.score.judge if recipe.score else None
     assert section is not None
-    left_out: dict[str, Any] = {
-        "repeats": True,
-        "max_failed_share": True,
-        "engine": not_shaping(section.engine),
-    }
     return {
-        "score.judge": section.model_dump(mode="json", exclude=left_out),
+        "score.judge": shaping(section, section.engine, "repeats"),
         "score.judge.repeats": section.repeats,
     }
 

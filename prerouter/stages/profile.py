@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any
 
 from prerouter.core.protocols import Engine, GenerationRequest, Sampling
 from prerouter.core.records import Reject, RoutingCase
@@ -20,7 +19,7 @@ from prerouter.prompts.trace import TraceError
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.shaping import not_shaping
+from prerouter.recipe.shaping import shaping
 from prerouter.runs.rejects import cut_raw
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 
@@ -122,8 +121,7 @@ def _sections(recipe: Recipe) -> dict[str, object]:
     """What shapes a profile."""
     section = recipe.profile
     assert section is not None
-    left_out: dict[str, Any] = {"max_failed_share": True, "engine": not_shaping(section.engine)}
-    return {"profile": section.model_dump(mode="json", exclude=left_out)}
+    return {"profile": shaping(section, section.engine)}
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:

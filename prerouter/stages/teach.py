@@ -17,7 +17,7 @@ from prerouter.prompts.render import prompt_hash, render_teacher
 from prerouter.prompts.trace import TraceError, decision_schema, parse_trace, trace_schema
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.shaping import not_shaping
+from prerouter.recipe.shaping import shaping
 from prerouter.recipe.teach import TeachSection
 from prerouter.routers.guideline import guideline_hash, judge
 from prerouter.runs.rejects import cut_raw
@@ -261,13 +261,8 @@ def _sections(recipe: Recipe) -> dict[str, object]:
     """What shapes a trace; apart from it the samples, of which those that stand need no others."""
     section = recipe.teach
     assert section is not None
-    left_out: dict[str, Any] = {
-        "samples": True,
-        "max_failed_share": True,
-        "engine": not_shaping(section.engine),
-    }
     return {
-        "teach": section.model_dump(mode="json", exclude=left_out),
+        "teach": shaping(section, section.engine, "samples"),
         "teach.samples": section.samples,
     }
 
