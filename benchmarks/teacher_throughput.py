@@ -211,7 +211,12 @@ def bench_server(cases: list[RoutingCase], section: TeachSection, rounds: int) -
         port = free.getsockname()[1]
     root = f"http://127.0.0.1:{port}"
     server = OpenAIEngine(
-        kind="openai", model="teacher", base_url=f"{root}/v1", concurrency=len(cases)
+        kind="openai",
+        model="teacher",
+        base_url=f"{root}/v1",
+        concurrency=len(cases),
+        # The bare client asks once, and --max-tokens may cut most replies off.
+        cut_off_attempts=1,
     )
     section = section.model_copy(update={"engine": server})
     engine = OpenAIServer(server)

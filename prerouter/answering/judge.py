@@ -164,8 +164,9 @@ def judge_answers(
 
 def count_giveaways(answers: Iterable[Answer], section: JudgeSection) -> dict[Route, Giveaways]:
     """By route, the answers that may give it away."""
-    counts = {route: [0, 0, 0] for route in ROUTES}
+    counts: dict[Route, list[int]] = {route: [0, 0, 0] for route in ROUTES}
     for answer in answers:
+        counts.setdefault(answer.route, [0, 0, 0])
         if answer.text and answer.text.strip():
             told = gives_away(answer.text)
             after = told and gives_away(_as_judged(answer.text, section))
@@ -224,7 +225,7 @@ def _as_judged(text: str, section: JudgeSection) -> str:
 
 
 def _by_cost(item: tuple[Route, Answer]) -> int:
-    return ROUTES.index(item[0])
+    return tuple(Route).index(item[0])
 
 
 def _draw(seed: int, *parts: str) -> bytes:

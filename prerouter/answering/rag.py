@@ -1,4 +1,4 @@
-"""The route RAG: the passages that retrieval found, in the prompt."""
+"""The routes RAG and LONG_RAG: the passages that retrieval found, in the prompt."""
 
 from __future__ import annotations
 
@@ -25,22 +25,25 @@ def rag_prompt(
     retriever: Retriever,
     window: Window,
     choices: Sequence[str] = (),
+    *,
+    route: Route = Route.RAG,
+    top_k: int | None = None,
 ) -> Prompted:
-    """The case's question over the passages that are found for it in `document`.
+    """The case's question over the passages that are found for it in `document`, `top_k` where it
+    is given and as many as the case says otherwise.
 
     Indexing isn't in `seconds`: it belongs to the document, not to its first question.
     """
-    retriever.units(document, case.rag)
+    rag = case.rag.model_copy(update={"top_k": top_k}) if top_k else case.rag
+    retriever.units(document, rag)
     began = time.perf_counter()
-    passages = retriever.retrieve(case.question, document, case.rag)
+    passages = retriever.retrieve(case.question, document, rag)
     seconds = time.perf_counter() - began
     if not passages:
-        return Prompted(case, Route.RAG, None, seconds=seconds)
+        return Prompted(case, route, None, seconds=seconds)
     room = window.room(case.answer_model, render_rag(case, (), choices))
     shown = fit_passages(passages, room, window.tokens.starts)
-    return Prompted(
-        case, Route.RAG, rag_request(case, shown, choices), _spans(shown), seconds=seconds
-    )
+    return Prompted(case, route, rag_request(case, shown, choices), _spans(shown), seconds=seconds)
 
 
 def rag_request(

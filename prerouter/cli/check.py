@@ -11,7 +11,7 @@ from pathlib import Path
 from prerouter.cli.console import TerminalProgress, plain
 from prerouter.core.errors import CombinedError, PrerouterError, RecipeError
 from prerouter.core.protocols import Progress
-from prerouter.core.records import ROUTES, Reject, RoutingCase, Split, SplitAssignment
+from prerouter.core.records import Reject, RoutingCase, Split, SplitAssignment
 from prerouter.recipe.recipe import Recipe, load_recipe
 
 BATCH = 256
@@ -162,15 +162,15 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
             answering = recipe.answer.engine_of(name)
             if answering is not None:
                 lines.append(
-                    f"answer: {len(ROUTES) * count:,} calls of {answering.model} through "
+                    f"answer: {len(recipe.routes) * count:,} calls of {answering.model} through "
                     f"{answering.kind} for {name}"
                 )
     if recipe.score and recipe.score.judge:
         judge = recipe.score.judge
         lines.append(
-            f"judge: at most {len(ROUTES) * len(cases) * judge.repeats:,} calls of "
+            f"judge: at most {len(recipe.routes) * len(cases) * judge.repeats:,} calls of "
             f"{judge.engine.model} through {judge.engine.kind} ({len(cases):,} cases, "
-            f"{len(ROUTES)} answers each, {judge.repeats} times)"
+            f"{len(recipe.routes)} answers each, {judge.repeats} times)"
         )
     if recipe.score and recipe.score.faithfulness:
         engine = recipe.score.faithfulness.engine

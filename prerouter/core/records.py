@@ -7,6 +7,7 @@ label or an annotation can't reach a prompt or a feature: their makers accept a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -23,10 +24,20 @@ class Route(StrEnum):
     """The ways to answer, declared from cheap to dear: order is the tie-break of every label."""
 
     RAG = "RAG"
+    LONG_RAG = "LONG_RAG"
     LC = "LC"
 
 
-ROUTES: tuple[Route, ...] = tuple(Route)
+ROUTES: tuple[Route, ...] = (Route.RAG, Route.LC)
+"""The routes that every case has: what a learned router chooses between. LONG_RAG (Jiang et al.,
+2024, arXiv 2406.15319) stands beside them where a recipe asks for it."""
+
+
+def by_cost(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """These routes from cheap to dear."""
+    asked = set(routes)
+    return tuple(route for route in Route if route in asked)
+
 
 Identifier = Annotated[str, Field(min_length=1, max_length=512)]
 MAX_COUNT = 2**53 - 1
@@ -193,7 +204,8 @@ class ArmScore(Record):
 
 
 class PairedScore(Record):
-    """QA scores of all routes for one case, on one scale, from one judge."""
+    """QA scores of all routes for one case, on one scale, from one judge. All of ROUTES have an
+    arm; another route has one where it was answered."""
 
     case_id: Identifier
     arms: dict[Route, ArmScore]
@@ -302,7 +314,12 @@ class DecisionFailure(StrEnum):
 
 
 class Decision(Record):
-    """What a router decided: exactly one of `route` and `failure`."""
+    """What a router decided, and what that took: exactly one of `route` and `failure`.
+
+    `calls`, tokens and seconds are the router's own, of the model named in `model` where it has
+    one. `wrote` names the route whose answer the router had written on the way, beside them: that
+    answer stands where the decision is its route, and was paid for in vain where it is not.
+    """
 
     case_id: Identifier
     router: Identifier
@@ -311,9 +328,12 @@ class Decision(Record):
     p_lc: Annotated[float, Field(ge=0, le=1)] | None = None
     rationale: Rationale | None = None
     raw: str | None = None
+    model: str | None = None
+    calls: Count = 0
     prompt_tokens: Count = 0
     completion_tokens: Count = 0
     seconds: Annotated[float, Field(ge=0)] = 0.0
+    wrote: Route | None = None
 
     @model_validator(mode="after")
     def _route_or_failure(self) -> Self:

@@ -224,8 +224,8 @@ def largest_regrets(
     return [
         Regret(
             case_id=outcomes.case_ids[i],
-            chosen=ROUTES[outcomes.chosen[router][i]],
-            ideal=ROUTES[outcomes.ideal[i]],
+            chosen=outcomes.routes[outcomes.chosen[router][i]],
+            ideal=outcomes.routes[outcomes.ideal[i]],
             regret=float(lost[i]),
             decision=decision_of[outcomes.case_ids[i]],
         )

@@ -64,9 +64,10 @@ def binary(place: str, name: str, values: npt.ArrayLike, n: int) -> npt.NDArray[
 
 
 def by_route(place: str, name: str, values: npt.ArrayLike, n: int) -> Floats:
-    """`values` as (n, routes), columns as ROUTES; another shape, None, NaN, inf: StageError."""
+    """`values` as (n, routes), columns as ROUTES and perhaps more; another shape, None, NaN, inf:
+    StageError."""
     table = _floats(place, name, values)
-    if table.shape != (n, len(ROUTES)):
+    if table.ndim != 2 or len(table) != n or table.shape[1] < len(ROUTES):
         raise StageError(
             place, f"{name}: the shape {table.shape}", f"{n} rows, a column for each route"
         )

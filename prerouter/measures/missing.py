@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from prerouter.core.records import ROUTES, MissingReason, PairedScore, Route
+from prerouter.core.records import ROUTES, MissingReason, PairedScore, Route, by_cost
 
 
 def missing_arms(pair: PairedScore | None) -> Iterator[tuple[Route, MissingReason]]:
-    """The arms of a case that have no score, and why; all of them where nobody scored the case."""
-    for route in ROUTES:
+    """The arms of a case that have no score, and why; all of ROUTES where nobody scored it."""
+    for route in by_cost(pair.arms) if pair else ROUTES:
         reason = pair.arms[route].missing if pair else MissingReason.NOT_GIVEN
         if reason:
             yield route, reason
@@ -32,7 +32,7 @@ class MissingArms:
     def by_route(self) -> dict[Route, dict[MissingReason, int]]:
         """Route to reason to count, routes and reasons in their declared order, no zero."""
         found: dict[Route, dict[MissingReason, int]] = {}
-        for route in ROUTES:
+        for route in Route:
             for reason in MissingReason:
                 if count := self._counts[route, reason]:
                     found.setdefault(route, {})[reason] = count

@@ -19,12 +19,14 @@ Indices = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The n labelled cases in the order of the cases. Routes are indices into ROUTES.
+    """The n labelled cases in the order of the cases. Routes are indices into `routes`: ROUTES
+    first, then what else was answered.
 
     `groups` numbers the documents from 0 without a gap; `qa` is (n, routes). `chosen` and `decided`
     hold every router and the oracle: an undecided case stands in `chosen` with the fallback route.
     """
 
+    routes: tuple[Route, ...]
     case_ids: tuple[str, ...]
     groups: Indices
     qa: Floats
@@ -69,6 +71,7 @@ def join_outcomes(
     if not case_ids:
         raise StageError("evaluate", f"none of {len(cases)} cases has a label", "at least one")
     return Outcomes(
+        routes=arrays.routes,
         case_ids=case_ids,
         groups=arrays.groups,
         qa=arrays.qa,

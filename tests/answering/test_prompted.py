@@ -4,7 +4,7 @@ import pytest
 
 from prerouter.answering.prompted import Prompted, answer_key, generate_answers
 from prerouter.core.protocols import Completion, GenerationRequest, Sampling
-from prerouter.core.records import Answer, Message, Reject, Route, Span
+from prerouter.core.records import ROUTES, Answer, Message, Reject, Route, Span
 from prerouter.measures.abstention import abstention
 from prerouter.prompts.answer import DECLINE
 
@@ -70,9 +70,9 @@ def test_what_is_no_answer_has_its_reason(
 
 def test_with_nothing_to_read_the_answer_is_that_the_document_does_not_tell() -> None:
     model = ScriptedModel()
-    prompts = [Prompted(make_case(), route, None) for route in Route]
+    prompts = [Prompted(make_case(), route, None) for route in ROUTES]
     answers = list(generate_answers(prompts, model, Sampling(max_tokens=5)))
-    for answer, route in zip(answers, Route, strict=True):
+    for answer, route in zip(answers, ROUTES, strict=True):
         assert isinstance(answer, Answer)
         assert (answer.route, answer.text) == (route, DECLINE)
         assert (answer.prompt_tokens, answer.completion_tokens) == (0, 0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from prerouter.answering.reading import AnsweringModel, Asked
-from prerouter.core.records import Answer, AnswerModel, Reject, Route
+from prerouter.core.records import ROUTES, Answer, AnswerModel, Reject, Route
 from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.retrieval.retriever import Retriever
 
@@ -15,14 +15,14 @@ MILL = "The mill burned in June. " * 30
 
 def model(engine: ScriptedModel, **settings: Any) -> AnsweringModel:
     retriever = Retriever(RetrievalSection(vector_ratio=0))
-    return AnsweringModel(engine, retriever, window(), **settings)
+    return AnsweringModel(engine, {Route.RAG: retriever}, window(), **settings)
 
 
 def asked(*questions: str, **changes: Any) -> list[Asked]:
     return [
         Asked(make_case(question, question, **changes), route)
         for question in questions
-        for route in Route
+        for route in ROUTES
     ]
 
 
@@ -82,7 +82,7 @@ def test_sampled_answers_have_a_seed_of_their_own_and_greedy_ones_none() -> None
 
 def test_choices_reach_both_prompts() -> None:
     engine = ScriptedModel()
-    due = [Asked(make_case("harbour?"), route, ("March", "June")) for route in Route]
+    due = [Asked(make_case("harbour?"), route, ("March", "June")) for route in ROUTES]
     list(model(engine).answer([(HARBOUR, due)]))
     for request in engine.requests:
         assert 'A: "March"\nB: "June"' in request.messages[1].content

@@ -11,7 +11,7 @@ import yaml
 
 from prerouter.core.errors import CombinedError, InputError, StageError
 from prerouter.core.protocols import Completion, GenerationRequest, SilentProgress
-from prerouter.core.records import Answer, MissingReason, Reject, Route
+from prerouter.core.records import ROUTES, Answer, MissingReason, Reject, Route
 from prerouter.recipe.recipe import Recipe, load_recipe
 from prerouter.runs.manifest import Manifest, read_manifest
 from prerouter.runs.rows import read_rows
@@ -119,7 +119,7 @@ def test_every_case_has_two_rows_and_missing_is_missing(
 ) -> None:
     recipe = run(write_recipe(tmp_path), monkeypatch, ScriptedModel(reply))
     found = answers_of(recipe)
-    assert list(found) == [(id_, route) for id_, _, _ in QUESTIONS for route in Route]
+    assert list(found) == [(id_, route) for id_, _, _ in QUESTIONS for route in ROUTES]
     assert found["q0", Route.RAG].text == "Answer to: When did the harbour freeze?"
     assert found["q3", Route.RAG].text == "The document does not tell."
     assert found["q3", Route.LC].text == "Answer to: Zeppelin?"
@@ -232,7 +232,8 @@ def test_what_is_answered_is_not_asked_for_twice_after_a_kill(
 
 
 def test_a_finished_stage_starts_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe = run(write_recipe(tmp_path), monkeypatch, ScriptedModel(reply))
+    healed = Recorded(tmp_path / "asked.txt", healed=True)
+    recipe = run(write_recipe(tmp_path), monkeypatch, healed)
     (recipe.run_dir / "answer" / "manifest.json").unlink()
 
     def refuse(section: object) -> None:
@@ -241,6 +242,64 @@ def test_a_finished_stage_starts_no_model(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("prerouter.stages.answer.start_engine", refuse)
     execute(answer.STAGE, recipe, SilentProgress())
     assert len(answers_of(recipe)) == 12
+
+
+def test_failed_calls_of_a_finished_stage_are_made_again_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    recipe = run(path, monkeypatch, Recorded(asked))
+    assert answers_of(recipe)["q4", Route.RAG].missing is MissingReason.CALL_FAILED
+    assert execute(answer.STAGE, recipe, SilentProgress()).action == "passed over"
+    asked.unlink()
+    play(monkeypatch, Recorded(asked, healed=True))
+    execute(answer.STAGE, recipe, SilentProgress(), retry_failed=True)
+    assert asked.read_text().splitlines() == ["Is the harbour down?"] * 2
+    assert answers_of(recipe)["q4", Route.RAG].text == "Answer to: Is the harbour down?"
+    assert manifest_of(recipe).rejects == {"cut_off": 2}
+    order = [(id_, route) for id_, _, _ in QUESTIONS for route in ROUTES]
+    assert list(answers_of(recipe)) == order
+
+
+def test_a_server_that_moved_costs_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recipe(tmp_path)
+    run(path, monkeypatch, Recorded(tmp_path / "asked.txt", healed=True))
+    moved = load_recipe(
+        path,
+        [
+            "answer.engine.base_url=http://127.0.0.1:2/v1",
+            "answer.engine.concurrency=3",
+            "answer.max_failed_share=0.9",
+            "answer.documents_per_call=4",
+        ],
+    )
+    assert execute(answer.STAGE, moved, SilentProgress()).action == "passed over"
+    warmer = load_recipe(path, ["answer.temperature=0.5"])
+    assert "answer" in execute(answer.STAGE, warmer, SilentProgress()).why
+
+
+def test_a_third_route_asks_for_its_own_answers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    run(path, monkeypatch, Recorded(asked, healed=True))
+    asked.unlink()
+    more = ["answer.routes=[RAG, LC, LONG_RAG]", "answer.long_rag.unit_tokens=60"]
+    recipe = load_recipe(path, [*more, "answer.long_rag.top_k=1"])
+    assert recipe.routes == (Route.RAG, Route.LONG_RAG, Route.LC)
+    engine = Recorded(asked, healed=True)
+    play(monkeypatch, engine)
+    execute(answer.STAGE, recipe, SilentProgress())
+    found = answers_of(recipe)
+    assert list(found) == [(id_, route) for id_, _, _ in QUESTIONS for route in recipe.routes]
+    long = found["q0", Route.LONG_RAG]
+    (unit,) = long.retrieved
+    # One unit of 60 tokens, where RAG has two chunks of 40.
+    assert unit.end - unit.start > max(s.end - s.start for s in found["q0", Route.RAG].retrieved)
+    assert set(asked.read_text().splitlines()) <= {question for _, question, _ in QUESTIONS}
+    assert len(asked.read_text().splitlines()) <= len(QUESTIONS)
 
 
 def test_other_prompts_or_another_retrieval_make_new_answers(

@@ -17,6 +17,7 @@ from huggingface_hub import DatasetCard
 from prerouter.core.errors import CombinedError
 from prerouter.core.protocols import Completion, SilentProgress
 from prerouter.core.records import (
+    ROUTES,
     Label,
     MetadataSetting,
     Rationale,
@@ -50,7 +51,7 @@ def answer(index: int, prompt: str) -> Completion:
     """The ideal route three times of four; every 13th reply is none."""
     number = int(re.findall(r"in part (\d+)", prompt)[-1])
     ideal = Route.LC if number % 2 else Route.RAG
-    decision = ideal if index % 4 else next(route for route in Route if route is not ideal)
+    decision = ideal if index % 4 else next(route for route in ROUTES if route is not ideal)
     steps = {step: f"{step.value} of part {number}" for step in Step}
     trace = format_trace(Rationale(steps=steps, reflection="It stands."), decision)
     text = trace if index % 13 else "I can't tell."
@@ -291,7 +292,7 @@ def test_own_traces_are_told_of_one_by_one(recipe: Recipe, tmp_path: Path) -> No
 def test_the_filters_yield_is_that_of_the_report(recipe: Recipe, tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     disagrees = kept_traces(recipe)[-1]
-    other = next(route for route in Route if route is not disagrees.decision)
+    other = next(route for route in ROUTES if route is not disagrees.decision)
     write_rows(
         path,
         [*own_traces(recipe), disagrees.model_copy(update={"sample": 9, "decision": other})],
