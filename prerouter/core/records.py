@@ -7,36 +7,20 @@ label or an annotation can't reach a prompt or a feature: their makers accept a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from prerouter.core.routes import ROUTES as ROUTES
+from prerouter.core.routes import Route as Route
+from prerouter.core.routes import by_cost as by_cost
 
 
 class Record(BaseModel):
     """A frozen row: unknown fields, NaN and infinities are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Route(StrEnum):
-    """The ways to answer, declared from cheap to dear: order is the tie-break of every label."""
-
-    RAG = "RAG"
-    LONG_RAG = "LONG_RAG"
-    LC = "LC"
-
-
-ROUTES: tuple[Route, ...] = (Route.RAG, Route.LC)
-"""The routes that every case has: what a learned router chooses between. LONG_RAG (Jiang et al.,
-2024, arXiv 2406.15319) stands beside them where a recipe asks for it."""
-
-
-def by_cost(routes: Iterable[Route]) -> tuple[Route, ...]:
-    """These routes from cheap to dear."""
-    asked = set(routes)
-    return tuple(route for route in Route if route in asked)
 
 
 Identifier = Annotated[str, Field(min_length=1, max_length=512)]
@@ -170,7 +154,11 @@ class Span(Record):
 
 
 class Answer(Record):
-    """What one route answered, or why it did not: exactly one of `text` and `missing`."""
+    """What one route answered, or why it did not: exactly one of `text` and `missing`.
+
+    `entropies` are bits of the first tokens written; true ones may be higher where
+    `entropies_are_bounds`.
+    """
 
     case_id: Identifier
     route: Route
@@ -182,6 +170,7 @@ class Answer(Record):
     retrieved: tuple[Span, ...] = ()
     document_cut: bool = False
     entropies: tuple[float, ...] = ()
+    entropies_are_bounds: bool = False
 
     @model_validator(mode="after")
     def _text_or_reason(self) -> Self:
@@ -311,6 +300,8 @@ class DecisionFailure(StrEnum):
     CUT_OFF = "cut_off"
     UNPARSABLE = "unparsable"
     TOO_LONG = "too_long"
+    NO_ANSWER = "no_answer"
+    NO_ENTROPY = "no_entropy"
 
 
 class Decision(Record):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from prerouter.core.errors import StageError
 from prerouter.core.records import Decision, Label, PairedScore, Route, RoutingCase
 from prerouter.measures.checks import probabilities
-from prerouter.measures.routing import check_decisions, common_scale, to_arrays
+from prerouter.measures.join import check_decisions, common_scale, to_arrays
 from prerouter.measures.statistics import Floats
 
 Indices = npt.NDArray[np.intp]

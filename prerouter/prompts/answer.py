@@ -25,7 +25,7 @@ def render_rag(
 
     With `choices` (26 at most), the reply is the letter of one.
     """
-    values = _question(case, choices)
+    values = question_values(case, choices)
     return fill_template("answer_rag", {"passages": passages, **values})
 
 
@@ -33,11 +33,12 @@ def render_lc(
     case: RoutingCase, pieces: Sequence[str], choices: Sequence[str] = ()
 ) -> tuple[Message, ...]:
     """The case's question over a document, in one piece or in two with the middle left out."""
-    values = _question(case, choices)
+    values = question_values(case, choices)
     return fill_template("answer_lc", {"pieces": pieces, **values})
 
 
-def _question(case: RoutingCase, choices: Sequence[str]) -> dict[str, object]:
+def question_values(case: RoutingCase, choices: Sequence[str]) -> dict[str, object]:
+    """What `question.jinja` shows, and what to reply where the document does not tell."""
     if len(choices) > len(string.ascii_uppercase):
         raise ValueError(f"{len(choices)} choices, and letters for 26 only")
     lettered = list(zip(string.ascii_uppercase, choices, strict=False))

@@ -16,6 +16,8 @@ from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.route import (
     BASELINES,
+    BY_ENTROPY,
+    CHECKED,
     EvaluateSection,
     PublishSection,
     RouterName,
@@ -99,6 +101,8 @@ class Recipe(Section):
             students = [name for name in self.route.routers if name.startswith("student")]
             if students:
                 mistakes.append(f"route.routers {', '.join(students)} need `train`")
+        if self.route:
+            mistakes += self._checked(self.route)
         if self.calibrate:
             mistakes += self._calibrated(self.calibrate)
         if self.evaluate and not self.route:
@@ -156,6 +160,42 @@ class Recipe(Section):
         if self.evaluate and self.evaluate.split is section.split:
             mistakes.append("calibrate.split is evaluate.split: fit on one, measure on another")
         return mistakes
+
+    def _checked(self, route: RouteSection) -> list[str]:
+        """What the routers lack that decide after retrieval."""
+        named = set(route.routers)
+        by_entropy = sorted(named & set(BY_ENTROPY))
+        long_rag = sorted(named & {"always_long_rag", "long_rag_self_route"})
+        mistakes = []
+        if by_entropy and not (self.answer and self.answer.entropy_tokens):
+            mistakes.append(
+                f"route.routers {', '.join(by_entropy)} need answer.entropy_tokens: 30 or another"
+            )
+        if long_rag and Route.LONG_RAG not in self.routes:
+            mistakes.append(f"route.routers {', '.join(long_rag)} need LONG_RAG in answer.routes")
+        if "self_route_verdict" in named and not (self.answer and self.answer.reader == "engine"):
+            mistakes.append("route.routers self_route_verdict asks the model of answer.engine")
+        if "edar_prompted" in named and route.checks.query_types.engine is None:
+            mistakes.append("route.routers edar_prompted needs route.checks.query_types.engine")
+        if "pre_route_check" in named and self.checked_router not in (
+            *route.routers,
+            *route.published,
+        ):
+            mistakes.append(
+                f"route.checks.pre_route {self.checked_router} is not among route.routers"
+            )
+        return mistakes
+
+    @property
+    def checked_after_retrieval(self) -> bool:
+        """Whether a router reads what was answered."""
+        return self.route is not None and not set(self.route.routers).isdisjoint(CHECKED)
+
+    @property
+    def checked_router(self) -> str:
+        """The router whose decisions `pre_route_check` checks."""
+        chosen = self.route.checks.pre_route if self.route else None
+        return chosen or (self.student if self.train else "guideline")
 
     @property
     def student(self) -> RouterName:

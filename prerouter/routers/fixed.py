@@ -22,6 +22,16 @@ class AlwaysRag:
             yield Decision(case_id=case.case_id, router=self.name, route=Route.RAG)
 
 
+class AlwaysLongRag:
+    """Sends every case to LONG_RAG, where that is a route."""
+
+    name = "always_long_rag"
+
+    def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        for case in cases:
+            yield Decision(case_id=case.case_id, router=self.name, route=Route.LONG_RAG)
+
+
 class AlwaysLc:
     """Sends every case to LC."""
 

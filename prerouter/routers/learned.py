@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from prerouter.core.errors import CheckpointError
+from prerouter.core.errors import CheckpointError, PrerouterError
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
 from prerouter.core.records import (
     ROUTES,
@@ -25,6 +25,8 @@ from prerouter.measures.calibration import apply_temperature
 from prerouter.prompts.render import StudentForm, prompt_hash, render_student
 from prerouter.prompts.trace import TraceError, TraceReason, parse_trace, trace_schema
 from prerouter.publishing.checkpoint import ROUTER_FILE, read_router
+from prerouter.publishing.threshold import Threshold
+from prerouter.publishing.weights import check_model_size
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.teach import PromptPart
 
@@ -38,9 +40,9 @@ class LearnedRouter:
     text, never a guess; `fallback` is what its maker advises to do then, and is not applied here.
     In mode `decide` it reads p_lc off one forward pass: how likely LC is as the next word against
     RAG, the log-odds divided by `temperature`. It is LC where p_lc is above `threshold`.
-    `without` names the parts that the traces lacked which it was trained on; `head_characters` and
-    `rag` are the document heads and the retrieval that it was trained for. Nothing is inferred
-    here: a router of the `generated` setting (router.json says which) decides from the title and
+    `model` is what a price table calls the student. `without` names the parts that the traces
+    lacked which it was trained on; `head_characters` and `rag` are the document heads and the
+    retrieval that it was trained for. Nothing is inferred here: a router of the `generated` setting (router.json says which) decides from the title and
     types that its caller gives, best inferred as `prerouter profile` does.
     """
 
@@ -61,8 +63,11 @@ class LearnedRouter:
         head_characters: int = 600,
         rag: RagConfig | None = None,
         chunk_size: int = 64,
+        model: str | None = None,
+        checkpoint: str | None = None,
     ) -> None:
         self._name = name
+        self._model = model
         self._engine = engine
         self._form = form
         self._metadata = metadata
@@ -70,7 +75,8 @@ class LearnedRouter:
         self._sampling = Sampling(
             max_tokens=max_tokens, schema=trace_schema(self._without), thinking=thinking
         )
-        self._mode = mode
+        self.mode = mode
+        self.checkpoint = checkpoint
         self._temperature = temperature
         self._threshold = threshold
         self._chunk_size = chunk_size
@@ -88,13 +94,15 @@ class LearnedRouter:
         dtype: Dtype = "bfloat16",
         verify: bool = True,
         mode: StudentMode | str | None = None,
-        threshold: float | None = None,
+        threshold: float | Threshold | None = None,
     ) -> LearnedRouter:
         """Load a router's folder, once it has been found whole and safe (`verify`: every hash).
 
         `mode` is the first that the router was trained in where it isn't given, and `threshold` the
-        one that it was published with. Raises CheckpointError, also where the router was trained on
-        other prompts than this version of prerouter renders, or not in that mode.
+        one that it was published with; a `Threshold` brings its temperature along. Raises
+        CheckpointError, also where the router was trained on other prompts than this version of
+        prerouter renders, or not in that mode, where the threshold was fitted to another checkpoint
+        and where the model can't be loaded.
         """
         folder = Path(folder)
         config = read_router(folder, verify=verify)
@@ -114,20 +122,26 @@ class LearnedRouter:
                 ", ".join(config.modes),
                 f"train it with train.mix: {{{mode}: 1}}",
             )
+        temperature = config.temperature
+        if isinstance(threshold, Threshold):
+            threshold.check(str(folder), config.checkpoint)
+            threshold, temperature = threshold.threshold, threshold.temperature
         return cls(
             name,
-            TransformersModel(str(folder), dtype=dtype, batch_size=batch_size),
+            _load_model(folder, dtype, batch_size),
             config.prompt_form,
             config.metadata,
             config.thinking,
             config.max_tokens,
             mode=mode,
-            temperature=config.temperature,
+            temperature=temperature,
             threshold=config.threshold if threshold is None else threshold,
             without=config.without,
             fallback=config.fallback,
             head_characters=config.head_characters,
             rag=config.rag,
+            model=config.base_model,
+            checkpoint=config.checkpoint,
         )
 
     @property
@@ -136,7 +150,7 @@ class LearnedRouter:
 
     def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         """Yield one decision for each case, in the order of the cases, chunk by chunk."""
-        explain = self._mode is StudentMode.EXPLAIN
+        explain = self.mode is StudentMode.EXPLAIN
         for start in range(0, len(cases), self._chunk_size):
             chunk = cases[start : start + self._chunk_size]
             yield from self._explain(chunk) if explain else self._decide(chunk)
@@ -152,7 +166,7 @@ class LearnedRouter:
 
     def _requests(self, cases: Sequence[RoutingCase]) -> list[GenerationRequest]:
         return [
-            GenerationRequest(render_student(case, self._form, self._metadata, self._mode))
+            GenerationRequest(render_student(case, self._form, self._metadata, self.mode))
             for case in cases
         ]
 
@@ -172,6 +186,8 @@ class LearnedRouter:
                 failure=failure,
                 p_lc=p_lc,
                 raw=scored.error,
+                model=self._model,
+                calls=1,
                 prompt_tokens=scored.prompt_tokens,
                 seconds=scored.seconds,
             )
@@ -210,10 +226,25 @@ class LearnedRouter:
             failure=failure,
             rationale=rationale,
             raw=raw,
+            model=self._model,
+            calls=1,
             prompt_tokens=completion.prompt_tokens,
             completion_tokens=completion.completion_tokens,
             seconds=completion.seconds,
         )
+
+
+def _load_model(folder: Path, dtype: Dtype, batch_size: int) -> TransformersModel:
+    check_model_size(folder)
+    try:
+        return TransformersModel(str(folder), dtype=dtype, batch_size=batch_size)
+    except PrerouterError:
+        raise
+    # What a stranger's files make transformers, torch or tokenizers raise means one thing here.
+    except Exception as error:
+        raise CheckpointError(
+            str(folder), f"can't be loaded: {type(error).__name__}: {error!s:.300}"
+        ) from error
 
 
 def _failure(reason: TraceReason, completion: Completion) -> DecisionFailure:

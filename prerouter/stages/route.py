@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 from prerouter.core.protocols import Router
@@ -16,16 +17,20 @@ from prerouter.core.records import (
     StudentMode,
 )
 from prerouter.engines.transformers import TransformersModel
+from prerouter.prompts.checks import CHECK_FORMS
 from prerouter.prompts.render import prompt_hash
+from prerouter.publishing.checkpoint import ROUTER_FILE
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.route import RouterName
 from prerouter.routers.classical import ClassicalRouter
-from prerouter.routers.fixed import AlwaysLc, AlwaysRag, TaskMajority
+from prerouter.routers.fixed import AlwaysLc, AlwaysLongRag, AlwaysRag, TaskMajority
 from prerouter.routers.guideline import GuidelineRouter, guideline_hash
 from prerouter.routers.learned import LearnedRouter
 from prerouter.runs.manifest import write_json
 from prerouter.runs.model_files import model_inputs
+from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
+from prerouter.stages.checked_routers import CheckedRouters
 
 Pairs = list[tuple[RoutingCase, Label]]
 
@@ -75,10 +80,11 @@ def start_student(run: StageRun, name: RouterName) -> Router:
         route.max_tokens,
         mode=StudentMode.DECIDE if name == "student_decide" else StudentMode.EXPLAIN,
         without=run.recipe.teach.prompt.without if run.recipe.teach else (),
+        model=train.model,
     )
 
 
-def splits_of(recipe: Recipe, name: RouterName) -> set[Split]:
+def splits_of(recipe: Recipe, name: str) -> set[Split]:
     """The splits that a router decides: those of `route`, and what it is calibrated on."""
     assert recipe.route is not None
     calibrated = recipe.calibrate
@@ -92,17 +98,31 @@ def _run(run: StageRun) -> None:
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
     labels = {label.case_id: label for label in run.read("label/rows.jsonl", Label)}
     cases = list(run.read(recipe.cases_file, RoutingCase))
+    # A check of another router's decisions comes after that router.
+    names = sorted([*section.routers, *section.published], key="pre_route_check".__eq__)
     asked = {
         name: [case for case in cases if sides[case.question_id] in splits_of(recipe, name)]
-        for name in section.routers
+        for name in names
     }
     pairs = [
         (case, labels[case.case_id])
         for case in cases
         if case.case_id in labels and sides[case.question_id] is Split.TRAIN
     ]
-    makers: dict[RouterName, Callable[[], Router]] = {
+    makers: dict[str, Callable[[], Router]] = {
+        **{
+            name: partial(
+                LearnedRouter.from_pretrained,
+                folder,
+                name=name,
+                dtype=section.dtype,
+                batch_size=section.batch_size,
+            )
+            for name, folder in section.published.items()
+        },
+        **CheckedRouters(run, cases, sides).makers(),
         "always_rag": AlwaysRag,
+        "always_long_rag": AlwaysLongRag,
         "always_lc": AlwaysLc,
         "task_majority": lambda: fit_majority(run, pairs),
         "guideline": GuidelineRouter,
@@ -114,7 +134,7 @@ def _run(run: StageRun) -> None:
     }
     failures: dict[str, Counter[str]] = {}
     with run.log(Decision, decision_key) as log:
-        for name in section.routers:
+        for name in names:
             due = [case for case in asked[name] if f"{name}|{case.case_id}" not in log.done]
             run.progress.start(f"route: {name}", len(due))
             for decision in makers[name]().route(due) if due else ():
@@ -132,6 +152,10 @@ def _run(run: StageRun) -> None:
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
     inputs = {"guideline": guideline_hash()}
+    for name, folder in recipe.route.published.items() if recipe.route else ():
+        inputs[f"router {name}"] = file_sha256(folder / ROUTER_FILE)
+    if recipe.checked_after_retrieval:
+        inputs |= {f"prompt {form}": prompt_hash(form) for form in CHECK_FORMS}
     if recipe.train:
         inputs["student prompt"] = prompt_hash(recipe.train.prompt)
         if recipe.route and "student_before" in recipe.route.routers:
@@ -152,6 +176,7 @@ STAGE = Stage(
         "cases/split.jsonl",
         "label/rows.jsonl",
         *(("train/rows.jsonl",) if recipe.train else ()),
+        *((recipe.answers_file, recipe.scores_file) if recipe.checked_after_retrieval else ()),
     ),
     run=_run,
     inputs=_inputs,

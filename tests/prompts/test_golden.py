@@ -11,6 +11,7 @@ import pytest
 
 from prerouter.core.records import Message, MetadataSetting, Reference
 from prerouter.prompts.answer import render_lc, render_rag
+from prerouter.prompts.checks import render_query_type, render_verdict
 from prerouter.prompts.judge import render_claims, render_judge, render_support
 from prerouter.prompts.render import (
     PROMPT_VERSION,
@@ -50,6 +51,8 @@ PROMPTS: dict[str, tuple[Message, ...]] = {
     "judge_claims": render_claims("When did it freeze?", "It froze in March and thawed in May."),
     "judge_support": render_support(["It froze in March."], ["It froze in March."]),
     "answer_rag": render_rag(full_case(), ["The north tower first.", HOSTILE]),
+    "verdict": render_verdict(full_case(), ["The north tower first.", HOSTILE]),
+    "query_type": render_query_type(hostile_case()),
     "answer_lc": render_lc(full_case(), ["The lamp failed.\nIt was mended."]),
     "answer_lc_cut": render_lc(hostile_case(), [HOSTILE, "It ended."], ["In May", HOSTILE]),
 }

@@ -1,0 +1,105 @@
+"""Self-Route (Li et al., 2024, arXiv 2407.16833): the answering model says whether the passages
+suffice, and where they don't, the whole document is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from prerouter.core.protocols import Engine, GenerationRequest
+from prerouter.core.records import Answer, Decision, DecisionFailure, Route, RoutingCase
+from prerouter.measures.abstention import abstention
+from prerouter.prompts.checks import VERDICTS, render_verdict
+from prerouter.recipe.checks import AskBy
+from prerouter.routers.asking import Word, ask_word
+
+Written = Callable[[Sequence[RoutingCase]], Sequence[Answer]]
+"""The answers of some cases by one route, in their order: read from a file, or asked for now."""
+
+
+class SelfRoute:
+    """Answer or decline in one call, the paper's form: the answer of `wrote` stands unless it says
+    that the document does not tell (`measures.abstention`); then the case goes to LC.
+
+    With `wrote` LONG_RAG it checks long units: LongRAG and Self-Route together. A case whose answer
+    is missing is undecided.
+    """
+
+    def __init__(self, name: str, written: Written, wrote: Route = Route.RAG) -> None:
+        self.name = name
+        self._written = written
+        self._wrote = wrote
+
+    def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        for case, answer in zip(cases, self._written(cases), strict=True):
+            if answer.text is None:
+                yield unanswered(case, self.name, answer)
+                continue
+            declined = abstention(answer.text)
+            yield Decision(
+                case_id=case.case_id,
+                router=self.name,
+                route=Route.LC if declined else self._wrote,
+                wrote=self._wrote,
+            )
+
+
+class SelfRouteVerdict:
+    """A verdict of one word, answerable or unanswerable, before anything is answered. p_lc is how
+    likely the latter is, where words are asked for by their probability.
+
+    `engines` gives the model behind an answer model's name, `passages` the texts that were
+    retrieved for a case: none are a verdict by themselves, and no model is asked.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        engines: Callable[[str], Engine],
+        passages: Callable[[RoutingCase], Sequence[str]],
+        by: AskBy = AskBy.PROBABILITY,
+    ) -> None:
+        self.name = name
+        self._engines = engines
+        self._passages = passages
+        self._by = by
+
+    def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        texts = {case.case_id: self._passages(case) for case in cases}
+        words: dict[str, Word] = {}
+        for name in dict.fromkeys(case.answer_model.name for case in cases):
+            asked = [c for c in cases if c.answer_model.name == name and texts[c.case_id]]
+            if asked:
+                requests = [GenerationRequest(render_verdict(c, texts[c.case_id])) for c in asked]
+                found = ask_word(self._engines(name), requests, VERDICTS, self._by)
+                words |= {case.case_id: word for case, word in zip(asked, found, strict=True)}
+        for case in cases:
+            word = words.get(case.case_id)
+            if word is None:
+                yield Decision(case_id=case.case_id, router=self.name, route=Route.LC)
+            else:
+                yield self._decision(case, word)
+
+    def _decision(self, case: RoutingCase, word: Word) -> Decision:
+        return Decision(
+            case_id=case.case_id,
+            router=self.name,
+            route=None if word.chosen is None else (Route.RAG, Route.LC)[word.chosen],
+            failure=word.failure,
+            p_lc=word.p_second,
+            raw=word.raw,
+            model=case.answer_model.name,
+            calls=1,
+            prompt_tokens=word.prompt_tokens,
+            completion_tokens=word.completion_tokens,
+            seconds=word.seconds,
+        )
+
+
+def unanswered(case: RoutingCase, router: str, answer: Answer) -> Decision:
+    """The decision of a router that needs an answer which is missing: none."""
+    return Decision(
+        case_id=case.case_id,
+        router=router,
+        failure=DecisionFailure.NO_ANSWER,
+        raw=answer.missing.value if answer.missing else None,
+    )

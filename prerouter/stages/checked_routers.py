@@ -1,0 +1,251 @@
+"""The routers of `route` that decide after retrieval, made from what `answer` and `score` left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from prerouter.core.errors import StageError
+from prerouter.core.protocols import Engine, Router
+from prerouter.core.records import (
+    ROUTES,
+    Answer,
+    Decision,
+    DocumentFile,
+    MissingReason,
+    PairedScore,
+    Reference,
+    Route,
+    RoutingCase,
+    Split,
+)
+from prerouter.engines.start import start_engine
+from prerouter.measures.cost import used_tokens
+from prerouter.measures.entropy_routing import choose_tau, sweep_tau
+from prerouter.recipe.route import CHECKED
+from prerouter.routers.edar import CheckedPreRoute, Edar, QueryClassifier, answer_entropy
+from prerouter.routers.query_type import DistilledQueryTypes, PromptedQueryTypes
+from prerouter.routers.self_route import SelfRoute, SelfRouteVerdict, Written
+from prerouter.runs.manifest import write_json
+from prerouter.runs.stage import StageRun
+from prerouter.sources.text_files import body_of
+
+TAU_JSON = "tau.json"
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A case of the development split: bits, and QA and tokens by route."""
+
+    entropy: float | None
+    qa: dict[Route, float]
+    tokens: dict[Route, int]
+    synthesis: bool
+
+
+def _tokens(answer: Answer | None) -> int | None:
+    used = used_tokens(answer) if answer else None
+    return used.input + used.output if used else None
+
+
+class Replayed:
+    """A router whose decisions were taken before."""
+
+    def __init__(self, name: str, decisions: dict[str, Decision]) -> None:
+        self.name = name
+        self._decisions = decisions
+
+    def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
+        for case in cases:
+            yield self._decisions[case.case_id]
+
+
+class CheckedRouters:
+    """What the routers after retrieval share: the answers, one threshold, one model of each kind.
+
+    All is read, learnt and loaded at its first use. `sides` are the splits by question.
+    """
+
+    def __init__(
+        self, run: StageRun, cases: Sequence[RoutingCase], sides: dict[str, Split]
+    ) -> None:
+        assert run.recipe.route is not None
+        self._run = run
+        self._section = run.recipe.route.checks
+        self._cases = cases
+        self._sides = sides
+        self._engines: dict[str, Engine] = {}
+
+    def makers(self) -> dict[str, Callable[[], Router]]:
+        """A maker for each router of `CHECKED`."""
+        rag, long_rag = self._written(Route.RAG), self._written(Route.LONG_RAG)
+        return {
+            "self_route": lambda: SelfRoute("self_route", rag),
+            "long_rag_self_route": lambda: SelfRoute(
+                "long_rag_self_route", long_rag, Route.LONG_RAG
+            ),
+            "self_route_verdict": lambda: SelfRouteVerdict(
+                "self_route_verdict", self._engine_of, self._passages, self._section.verdict_by
+            ),
+            "edar": lambda: Edar("edar", rag, self._tau, self._distilled),
+            "edar_prompted": lambda: Edar("edar_prompted", rag, self._tau, self._prompted),
+            "edar_unclassified": lambda: Edar("edar_unclassified", rag, self._tau),
+            "pre_route_check": lambda: CheckedPreRoute(
+                "pre_route_check", self._before(), rag, self._tau
+            ),
+        }
+
+    @cached_property
+    def _answers(self) -> dict[tuple[str, Route], Answer]:
+        file = self._run.recipe.answers_file
+        found = {(a.case_id, a.route): a for a in self._run.read(file, Answer)}
+        if not found:
+            raise StageError(
+                f"route.routers {', '.join(CHECKED)}",
+                "read answers, and there are none",
+                "an `answer` section, or answers brought along",
+                "leave these routers out",
+            )
+        return found
+
+    def _written(self, route: Route) -> Written:
+        def answers(cases: Sequence[RoutingCase]) -> list[Answer]:
+            return [
+                self._answers.get((case.case_id, route))
+                or Answer(case_id=case.case_id, route=route, missing=MissingReason.NOT_GIVEN)
+                for case in cases
+            ]
+
+        return answers
+
+    @cached_property
+    def _files(self) -> dict[str, DocumentFile]:
+        rows = self._run.read("cases/documents.jsonl", DocumentFile)
+        return {file.document_id: file for file in rows}
+
+    def _passages(self, case: RoutingCase) -> list[str]:
+        """What RAG showed of the document, in its order."""
+        answer = self._answers.get((case.case_id, Route.RAG))
+        file = self._files.get(case.document.document_id)
+        if answer is None or file is None:
+            return []
+        body = body_of(self._run.recipe.document_root, file)
+        spans = sorted(answer.retrieved, key=lambda span: (span.start, span.end))
+        return [body[span.start : span.end] for span in spans]
+
+    def _engine_of(self, answer_model: str) -> Engine:
+        answer = self._run.recipe.answer
+        chosen = answer.engine_of(answer_model) if answer else None
+        assert chosen is not None
+        if answer_model not in self._engines:
+            self._engines[answer_model] = start_engine(chosen)
+        return self._engines[answer_model]
+
+    def _before(self) -> Router:
+        name = self._run.recipe.checked_router
+        rows = self._run.read("route/rows.jsonl", Decision)
+        return Replayed(name, {row.case_id: row for row in rows if row.router == name})
+
+    @cached_property
+    def _task_types(self) -> dict[str, str]:
+        """Task type by question, as the case or else the reference tells it."""
+        references = self._run.read("cases/references.jsonl", Reference)
+        levels = {each.question_id: each.level for each in references}
+        found = {}
+        for case in self._cases:
+            kind = case.task_type or levels.get(case.question_id)
+            if kind is not None:
+                found[case.question_id] = kind
+        return found
+
+    @cached_property
+    def _distilled(self) -> QueryClassifier:
+        asked = {case.question_id: case for case in self._cases}
+        known = [asked[id_] for id_ in asked if id_ in self._task_types]
+        train = [c for c in known if self._sides[c.question_id] is Split.TRAIN]
+        synthesis = self._section.query_types.synthesis
+        classifier = DistilledQueryTypes(self._run.recipe.seed).fit(
+            [case.question for case in train],
+            [self._task_types[case.question_id] for case in train],
+            synthesis,
+        )
+        test = [c for c in known if self._sides[c.question_id] is Split.TEST]
+        right = [
+            kind.synthesis == (self._task_types[case.question_id] in synthesis)
+            for case, kind in zip(test, classifier.sort(test), strict=True)
+        ]
+        share = sum(self._task_types[c.question_id] in synthesis for c in test)
+        self._run.report["query_types"] = {
+            "trained_on": len(train),
+            "test_questions": len(test),
+            "right": sum(right),
+            "synthesis_among_them": share,
+        }
+        return classifier
+
+    @cached_property
+    def _prompted(self) -> QueryClassifier:
+        section = self._section.query_types
+        assert section.engine is not None
+        engine = section.engine
+        return PromptedQueryTypes(lambda: start_engine(engine), engine.model, section.ask_by)
+
+    @cached_property
+    def _tau(self) -> float:
+        """One threshold for all that read entropies: the ablation is of the classifier alone."""
+        if self._section.tau is not None:
+            return self._section.tau
+        found = self._development()
+        sweep = sweep_tau(
+            [each.entropy for each in found],
+            [each.qa[Route.RAG] for each in found],
+            [each.qa[Route.LC] for each in found],
+            [each.tokens[Route.RAG] for each in found],
+            [each.tokens[Route.LC] for each in found],
+            [each.synthesis for each in found],
+        )
+        chosen = choose_tau(sweep, self._section.tau_rule, self._section.min_share)
+        told = chosen.model_dump(mode="json", exclude_none=True)
+        swept = sweep.model_dump(mode="json")
+        write_json(self._run.folder / TAU_JSON, {"chosen": told, "sweep": swept})
+        self._run.report["tau"] = told
+        return chosen.tau
+
+    def _development(self) -> list[_Measured]:
+        """The cases that the threshold is chosen on: of the split, those whose answers by both
+        routes are scored and their tokens and entropies known."""
+        split = self._section.split
+        inside = [case for case in self._cases if self._sides[case.question_id] is split]
+        rows = self._run.read(self._run.recipe.scores_file, PairedScore)
+        scores = {pair.case_id: pair.arms for pair in rows}
+        kinds = self._distilled.sort(inside) if self._classified else None
+        found = []
+        for place, case in enumerate(inside):
+            answers = {r: self._answers.get((case.case_id, r)) for r in ROUTES}
+            tokens = {r: _tokens(answer) for r, answer in answers.items()}
+            arms = scores.get(case.case_id, {})
+            qa = {r: arms[r].score if r in arms else None for r in ROUTES}
+            rag = answers[Route.RAG]
+            entropy = answer_entropy(rag) if rag else None
+            synthesis = bool(kinds and kinds[place].synthesis)
+            known = {r: score for r, score in qa.items() if score is not None}
+            counted = {r: count for r, count in tokens.items() if count is not None}
+            if len(known) == len(counted) == len(ROUTES) and (synthesis or entropy is not None):
+                found.append(_Measured(entropy, known, counted, synthesis))
+        self._run.report["tau_cases"] = {"of": len(inside), "measured": len(found)}
+        if not found:
+            raise StageError(
+                "route.checks",
+                f"none of the {len(inside)} cases of the {split} split has scores, tokens and "
+                "entropies to choose tau by",
+                "a split with cases that `answer` and `score` got through",
+                "set route.checks.tau: 1.2 (the paper's), or another split",
+            )
+        return found
+
+    @property
+    def _classified(self) -> bool:
+        """Whether tau is chosen for the queries that the distilled classifier leaves to RAG."""
+        route = self._run.recipe.route
+        return route is not None and "edar" in route.routers

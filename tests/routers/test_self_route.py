@@ -1,0 +1,129 @@
+"""Self-Route in both forms: what stands, what is dropped, what was paid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from prerouter.core.protocols import ChoiceScores, Completion, GenerationRequest
+from prerouter.core.records import Answer, DecisionFailure, MissingReason, Route, RoutingCase
+from prerouter.prompts.answer import DECLINE
+from prerouter.prompts.checks import VERDICTS
+from prerouter.recipe.checks import AskBy
+from prerouter.routers.self_route import SelfRoute, SelfRouteVerdict
+
+from ..answering.scripted import ScriptedModel, make_case, question_of, shown
+
+
+def written(texts: dict[str, str | None], route: Route = Route.RAG):  # type: ignore[no-untyped-def]
+    def answers(cases: Sequence[RoutingCase]) -> list[Answer]:
+        return [
+            Answer(
+                case_id=case.case_id,
+                route=route,
+                text=texts[case.case_id],
+                missing=None if texts[case.case_id] else MissingReason.CALL_FAILED,
+            )
+            for case in cases
+        ]
+
+    return answers
+
+
+def test_an_answer_stands_and_a_refusal_is_read_anew() -> None:
+    texts = {"a": "In March.", "b": DECLINE, "c": None, "d": "The excerpts do not mention a horse."}
+    cases = [make_case(case_id=name) for name in texts]
+    found = {d.case_id: d for d in SelfRoute("self_route", written(texts)).route(cases)}
+    assert list(found) == list(texts)
+    assert [found[name].route for name in "abd"] == [Route.RAG, Route.LC, Route.LC]
+    assert found["c"].failure is DecisionFailure.NO_ANSWER
+    assert found["c"].raw == "call_failed"
+    # The answer was written either way; the router itself called nothing.
+    assert [found[name].wrote for name in "abcd"] == [Route.RAG, Route.RAG, None, Route.RAG]
+    assert {decision.calls for decision in found.values()} == {0}
+
+
+def test_over_long_units_it_chooses_between_these_and_the_document() -> None:
+    texts = {"a": "In March.", "b": DECLINE}
+    router = SelfRoute("long", written(texts, Route.LONG_RAG), Route.LONG_RAG)
+    found = list(router.route([make_case(case_id=name) for name in texts]))
+    assert [d.route for d in found] == [Route.LONG_RAG, Route.LC]
+    assert {d.wrote for d in found} == {Route.LONG_RAG}
+
+
+class Verdicts(ScriptedModel):
+    """Says "answerable" where the excerpts hold the question's first word."""
+
+    def score_choices(
+        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+    ) -> list[ChoiceScores]:
+        assert tuple(choices) == VERDICTS
+        self.calls.append(list(requests))
+        found = []
+        for request in requests:
+            if question_of(request) == "Broken?":
+                found.append(ChoiceScores(error="the call failed"))
+                continue
+            holds = question_of(request).rstrip("?") in " ".join(shown(request))
+            p = 0.9 if holds else 0.2
+            found.append(ChoiceScores((math.log(p), math.log(1 - p)), 40, seconds=0.25))
+        return found
+
+
+PASSAGES = {"a": ["The harbour froze."], "b": ["A mill."], "c": [], "d": ["A mill."]}
+QUESTIONS = {"a": "harbour?", "b": "harbour?", "c": "harbour?", "d": "Broken?"}
+
+
+def test_a_verdict_is_a_call_of_its_own_with_a_probability() -> None:
+    model = Verdicts()
+    router = SelfRouteVerdict("v", lambda name: model, lambda case: PASSAGES[case.case_id])
+    cases = [make_case(QUESTIONS[name], case_id=name) for name in PASSAGES]
+    found = {decision.case_id: decision for decision in router.route(cases)}
+    assert list(found) == list(PASSAGES)
+    assert [found[name].route for name in "abc"] == [Route.RAG, Route.LC, Route.LC]
+    assert found["a"].p_lc == pytest.approx(0.1)
+    assert found["b"].p_lc == pytest.approx(0.8)
+    assert (found["a"].calls, found["a"].prompt_tokens, found["a"].model) == (1, 40, "reader")
+    # Nothing was found for it: that is a verdict, and no model was asked.
+    assert (found["c"].calls, found["c"].p_lc) == (0, None)
+    assert found["d"].failure is DecisionFailure.CALL_FAILED
+    assert [question_of(request) for request in model.requests] == ["harbour?"] * 2 + ["Broken?"]
+    assert {decision.wrote for decision in found.values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("reply", "route", "failure"),
+    [
+        ('{"word": "answerable"}', Route.RAG, None),
+        ('{"word": "unanswerable"}', Route.LC, None),
+        ("Unanswerable.", Route.LC, None),
+        ("  answerable\n", Route.RAG, None),
+        ("It is not answerable", None, DecisionFailure.UNPARSABLE),
+        ("answerable, unanswerable", None, DecisionFailure.UNPARSABLE),
+        ("", None, DecisionFailure.UNPARSABLE),
+    ],
+)
+def test_a_written_verdict_is_one_word_or_none(
+    reply: str, route: Route | None, failure: DecisionFailure | None
+) -> None:
+    model = ScriptedModel(lambda request: Completion(reply, "stop", 40, 3, seconds=0.5))
+    router = SelfRouteVerdict("v", lambda name: model, lambda case: ["Text."], AskBy.REPLY)
+    (decision,) = router.route([make_case()])
+    assert (decision.route, decision.failure) == (route, failure)
+    assert (decision.completion_tokens, decision.p_lc) == (3, None)
+    assert model.samplings[0].schema is not None
+
+
+@pytest.mark.parametrize(
+    ("finish", "failure"),
+    [("length", DecisionFailure.CUT_OFF), ("error", DecisionFailure.CALL_FAILED)],
+)
+def test_a_verdict_that_fails_is_no_verdict(finish: str, failure: DecisionFailure) -> None:
+    error = "no server" if finish == "error" else None
+    completion = Completion("answerable", finish, error=error)  # type: ignore[arg-type]
+    model = ScriptedModel(lambda request: completion)
+    router = SelfRouteVerdict("v", lambda name: model, lambda case: ["Text."], AskBy.REPLY)
+    (decision,) = router.route([make_case()])
+    assert decision.failure is failure
