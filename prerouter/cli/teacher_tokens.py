@@ -112,6 +112,7 @@ def _shared(one: Sequence[int], other: Sequence[int]) -> int:
 def output_tokens(recipe: Recipe) -> tuple[dict[str, int], set[str]]:
     """Output tokens of the replies that `teach` has written for this recipe, by trace key; and the
     keys of replies whose tokens are not known (of what is refused, no tokens are kept)."""
+    from prerouter.routers.prompted import trace_key
     from prerouter.runs.stage import REJECTS, ROWS, begun_for
     from prerouter.stages import teach
 
@@ -128,9 +129,9 @@ def output_tokens(recipe: Recipe) -> tuple[dict[str, int], set[str]]:
     for trace in _whole_rows(folder / ROWS, Trace):
         used = used_tokens(trace)
         if used and used.output:
-            told[teach.trace_key(trace)] = used.output
+            told[trace_key(trace)] = used.output
         else:
-            untold.add(teach.trace_key(trace))
+            untold.add(trace_key(trace))
     for reject in _whole_rows(folder / REJECTS, Reject):
         if reject.reason != TraceReason.CALL_FAILED:
             untold.add(reject.key)

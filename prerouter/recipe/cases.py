@@ -66,6 +66,10 @@ class LaraSource(Section):
     questions: Annotated[
         int | None, Field(gt=0, description="a sample of so many; all where absent")
     ] = None
+    context_lengths: Annotated[
+        tuple[Literal["32k", "128k"], ...] | None,
+        Field(min_length=1, description="of the documents to take; all where absent"),
+    ] = None
     head_characters: Annotated[int, Field(ge=0)] = 600
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from prerouter.recipe.retrieval import Grouping
 
 def _with_both_ends(value: tuple[Route, ...]) -> tuple[Route, ...]:
     if not set(value) >= set(ROUTES) or len(set(value)) != len(value):
-        raise ValueError(f"{' and '.join(ROUTES)} are always compared; each route is named once")
+        raise ValueError(f"names {' and '.join(ROUTES)} at least, and each route once")
     return by_cost(value)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prerouter.core.errors import InputError
+from prerouter.recipe.engine import Dtype
 from prerouter.retrieval.models import (
     identity,
     load_encoder,
@@ -33,18 +34,25 @@ class SentenceEmbedder:
     unknown to a model that reads 256.
     """
 
-    def __init__(self, name: str, revision: str | None = None, batch_size: int = 32) -> None:
+    def __init__(
+        self,
+        name: str,
+        revision: str | None = None,
+        batch_size: int = 32,
+        dtype: Dtype = "float32",
+    ) -> None:
         try:
             from sentence_transformers import SentenceTransformer
         except ImportError:
             raise sentence_transformers_missing() from None
-        self._model = load_encoder(SentenceTransformer, name, revision)
+        self._model = load_encoder(SentenceTransformer, name, revision, dtype)
         self._name = name
         self._batch_size = batch_size
         self._starts = tokenizer_starts(self._model.tokenizer.backend_tokenizer)
         special = self._model.tokenizer.num_special_tokens_to_add()
         self._window = max(1, (self._model.max_seq_length or 512) - special)
-        self.identity = f"{identity(name, revision, self._model)}; {_METHOD}"
+        weights = identity(name, revision, self._model)
+        self.identity = f"{weights}; {_METHOD}" + ("" if dtype == "float32" else f"; {dtype}")
         self.question = lru_cache(maxsize=16)(self._question)
 
     def documents(self, texts: Sequence[str]) -> NDArray[np.float32]:

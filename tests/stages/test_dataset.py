@@ -377,3 +377,26 @@ def test_a_recipe_that_can_not_be_run(recipe: Recipe, changes: dict[str, Any], t
     data = {key: value for key, value in data.items() if value is not None}
     with pytest.raises(CombinedError, match=re.escape(told)):
         validate(Recipe, data, "recipe.yaml")
+
+
+@pytest.mark.parametrize(
+    ("publish", "section", "named"),
+    [
+        ({}, {}, None),
+        ({"repo_id": "you/router"}, {}, "you/router"),
+        ({"repo_id": "you/router", "private": True}, {}, None),
+        ({"repo_id": "you/router", "private": True}, {"private": True}, "you/router"),
+    ],
+)
+def test_a_router_with_a_name_is_told_unless_it_is_more_private(
+    tmp_path: Path, publish: dict[str, Any], section: dict[str, Any], named: str | None
+) -> None:
+    recipe = make_recipe(
+        tmp_path,
+        train={"model": "Qwen/Qwen3-1.7B"},
+        route={},
+        evaluate={},
+        publish=publish,
+        dataset={"license": "mit", **section},
+    )
+    assert dataset.STAGE.sections(recipe).get("router") == named

@@ -114,3 +114,29 @@ def test_the_report_counts_what_each_route_gets_right(
     assert report["missing_by_model_arm_reason"] == {"m": {"RAG": {"not_scorable": 1}}}
     show_run(recipe.run_dir)
     assert "only LC: 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("scores", "route"),
+    [((1, 1, 1), "RAG"), ((0, 1, 1), "LONG_RAG"), ((0, 1, 2), "LC"), ((2, 3, 0), "LONG_RAG")],
+)
+def test_of_three_routes_the_cheapest_of_the_best(scores: tuple[int, ...], route: str) -> None:
+    arms = {route: ArmScore(score=score) for route, score in zip(Route, scores, strict=True)}
+    three = PairedScore(case_id="case", arms=arms, low=0, high=4, judge="human")
+    [found] = label_scores([three], 0.0, tuple(Route))
+    assert isinstance(found, Label)
+    assert found.route == route
+    assert found.margin == scores[2] - scores[0]
+
+
+def test_a_missing_third_arm_leaves_a_case_without_a_label() -> None:
+    arms = dict(pair(1, 2).arms) | {Route.LONG_RAG: ArmScore(missing=MissingReason.CUT_OFF)}
+    three = PairedScore(case_id="case", arms=arms, low=0, high=4, judge="human")
+    # Whether it is compared or not: the table has a column for it.
+    for routes in ((Route.RAG, Route.LC), tuple(Route)):
+        [found] = label_scores([three], 0.0, routes)
+        assert isinstance(found, Reject)
+        assert found.detail == "LONG_RAG cut_off"
+    [unanswered] = label_scores([pair(1, 2)], 0.0, tuple(Route))
+    assert isinstance(unanswered, Reject)
+    assert unanswered.detail == "LONG_RAG not_given"

@@ -21,18 +21,13 @@ from prerouter.core.records import (
 from prerouter.prompts.trace import format_trace
 from prerouter.recipe.teach import TeachSection
 from prerouter.routers.guideline import judge
+from prerouter.routers.prompted import Usage, engine_traces, request_seed
 from prerouter.runs.manifest import read_manifest
 from prerouter.runs.rejects import MOST_RAW
 from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import execute
 from prerouter.stages import cases, teach
-from prerouter.stages.teach import (
-    Usage,
-    cases_to_teach,
-    engine_traces,
-    guideline_traces,
-    request_seed,
-)
+from prerouter.stages.teach import cases_to_teach, guideline_traces
 
 from .tables import Scripted, table_recipe
 
