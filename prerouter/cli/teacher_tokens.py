@@ -63,16 +63,18 @@ def taught_cases(recipe: Recipe, section: TeachSection, skip_bad: bool) -> list[
     from prerouter.runs.rows import read_rows
     from prerouter.stages.teach import cases_to_teach
 
+    unseen = recipe.split.unseen_models
     try:
         _check_run(recipe)
     except StageError:
         if recipe.profile:
             raise
-        return cases_to_teach(*read_cases(recipe, skip_bad=skip_bad), section.splits)
+        return cases_to_teach(*read_cases(recipe, skip_bad=skip_bad), section.splits, unseen)
     return cases_to_teach(
         read_rows(recipe.run_dir / recipe.cases_file, RoutingCase),
         read_rows(recipe.run_dir / "cases" / "split.jsonl", SplitAssignment),
         section.splits,
+        unseen,
     )
 
 

@@ -7,7 +7,7 @@ show what accuracy hides where most labels are RAG.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -56,7 +56,8 @@ class RoutingRow(Record):
     in no measure: `missing_arms` counts what they lack, by route and reason. `undecided` of the n
     got no route from the router: the fallback route stands for their QA and LC rate, and they
     count as wrong routes. `collapsed` is the one route that all decided cases got, whether the
-    router is meant to be fixed or not. `scale` is that of QA.
+    router is meant to be fixed or not. `scale` is that of QA. `unseen` tells of an answer model
+    that no router learnt from.
     """
 
     router: str
@@ -70,6 +71,7 @@ class RoutingRow(Record):
     measures: dict[Measure, Measured]
     collapsed: Route | None = None
     few_cases: bool
+    unseen: bool = False
 
 
 _LC = ROUTES.index(Route.LC)
@@ -133,6 +135,7 @@ def routing_table(
     confidence: float = 0.95,
     seed: int = 0,
     min_cases: int = 30,
+    unseen_models: Collection[str] = (),
 ) -> list[RoutingRow]:
     """A row for each answer model and router, then the rows of all answer models pooled.
 
@@ -180,6 +183,7 @@ def routing_table(
                     ),
                     collapsed=arrays.routes[int(routes[0])] if len(routes) == 1 else None,
                     few_cases=len(inside) < min_cases,
+                    unseen=model in unseen_models,
                 )
             )
     return rows

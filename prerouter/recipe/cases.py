@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from prerouter.core.records import AnswerModel
+from prerouter.core.records import AnswerModel, Identifier
 from prerouter.recipe.base import Section
 
 LONGEST_ID = 200
@@ -205,13 +205,15 @@ class SplitSection(Section):
     `group_by` keeps all questions of a group on one side: a question, a document, or a component
     of documents that share long runs of text. Strata are (document type, level, context length)
     (Pre-Route, section 1: Split). `{train: 0, validation: 0, test: 1}` keeps all of a set that
-    nothing is trained on.
+    nothing is trained on. Nothing is learnt from or tuned on the cases of `unseen_models`: their
+    rows of the table show what routers make of an answer model that they have not met.
     """
 
     group_by: Literal["question", "document", "component"] = "question"
     train: Annotated[float, Field(ge=0, lt=1)] = 0.7
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.1
     test: Annotated[float, Field(gt=0, le=1)] = 0.2
+    unseen_models: tuple[Identifier, ...] = ()
     shared_run_words: Annotated[
         int, Field(ge=8, description="a common run of this many words joins two documents")
     ] = 50

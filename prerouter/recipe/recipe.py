@@ -8,10 +8,20 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from prerouter.core.records import ROUTES, MetadataSetting, RagConfig, Route, Split, StudentMode
+from prerouter.core.records import (
+    ROUTES,
+    MetadataSetting,
+    RagConfig,
+    Route,
+    RoutingCase,
+    Split,
+    StudentMode,
+)
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
 from prerouter.recipe.calibrate import CalibrateSection
 from prerouter.recipe.cases import CasesSection, LongBenchV2Source, SplitSection, TableSource
+from prerouter.recipe.classify import ClassifySection
+from prerouter.recipe.hub import is_repo_id
 from prerouter.recipe.profile import ProfileSection
 from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.route import (
@@ -55,6 +65,7 @@ class Recipe(Section):
     filter: FilterSection | None = None
     dataset: DatasetSection | None = None
     train: TrainSection | None = None
+    classify: ClassifySection | None = None
     route: RouteSection | None = None
     calibrate: CalibrateSection | None = None
     evaluate: EvaluateSection | None = None
@@ -103,6 +114,15 @@ class Recipe(Section):
                 mistakes.append(f"route.routers {', '.join(students)} need `train`")
         if self.route:
             mistakes += self._checked(self.route)
+        probing = self.route is not None and "probe_router" in self.route.routers
+        if probing and not self.train and self.route and self.route.probe.model is None:
+            mistakes.append(
+                "route.routers probe_router needs `train`, or a model by route.probe.model"
+            )
+        if self.classify and self.label.routes != ROUTES:
+            mistakes.append("classify chooses between RAG and LC: label.routes compares these two")
+        if self.route and "classifier" in self.route.routers and not self.classify:
+            mistakes.append("route.routers classifier needs `classify`")
         if self.calibrate:
             mistakes += self._calibrated(self.calibrate)
         if self.evaluate and not self.route:
@@ -129,6 +149,13 @@ class Recipe(Section):
             mistakes.append("train learns six-step traces: teach.prompt.paradigm has to be guided")
         if self.publish and not self.evaluate:
             mistakes.append("publish needs `evaluate`: the card shows the measured table")
+        if self.publish and self.publish.adapter and self.train and not self.train.lora:
+            mistakes.append("publish.adapter needs train.lora: all weights are trained without it")
+        if self.publish and self.publish.adapter and self.train and not self.base_on_hub:
+            mistakes.append(
+                "publish.adapter needs publish.base_model: what an adapter goes on top of is named "
+                "by its Hub name"
+            )
         mistakes += self._metadata_mistakes()
         if mistakes:
             raise ValueError("; ".join(mistakes))
@@ -140,6 +167,8 @@ class Recipe(Section):
             shown["teach.prompt.metadata"] = self.teach.prompt.metadata
         if self.train:
             shown["train.metadata"] = self.train.metadata
+        if self.classify:
+            shown["classify.metadata"] = self.classify.metadata
         generated = [key for key, it in shown.items() if it is MetadataSetting.GENERATED]
         full = [key for key, it in shown.items() if it is MetadataSetting.FULL]
         if generated and not self.profile:
@@ -186,6 +215,17 @@ class Recipe(Section):
             )
         return mistakes
 
+    def learning_side(self, case: RoutingCase, side: Split) -> Split:
+        """The side of a case, of a question on `side`, for all that learns or is tuned: the cases
+        of an unseen answer model are never learnt from."""
+        return Split.TEST if case.answer_model.name in self.split.unseen_models else side
+
+    @property
+    def unseen(self) -> dict[str, object]:
+        """What a stage that learns depends on beside its own section, where a recipe has it."""
+        names = list(self.split.unseen_models)
+        return {"split.unseen_models": names} if names else {}
+
     @property
     def checked_after_retrieval(self) -> bool:
         """Whether a router reads what was answered."""
@@ -202,6 +242,15 @@ class Recipe(Section):
         """The row of the routing table that a published router stands for."""
         trained = self.train.mix.modes if self.train else ()
         return next((name for name, mode in STUDENTS.items() if mode in trained), "student")
+
+    @property
+    def base_on_hub(self) -> str | None:
+        """What the student was made from, by its name on the Hub where that is known."""
+        if self.publish and self.publish.base_model:
+            return self.publish.base_model
+        model = self.train.model if self.train else ""
+        # A folder of this machine may have two parts as well.
+        return model if is_repo_id(model) and not Path(model).is_dir() else None
 
     @property
     def run_dir(self) -> Path:

@@ -34,7 +34,23 @@ def unserved(
         *_scoring(recipe, loaded),
         *_labelling(recipe, loaded),
         *_splits(recipe, assignments),
+        *_unseen(recipe, loaded),
     ]
+
+
+def _unseen(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:
+    names = list(dict.fromkeys(case.answer_model.name for case in loaded.cases))
+    unknown = [name for name in recipe.split.unseen_models if name not in names]
+    if unknown:
+        yield RecipeError(
+            "split.unseen_models",
+            f"names {unknown[0]!r}, which no case has",
+            f"there are {', '.join(names)}",
+        )
+    elif recipe.split.unseen_models and set(names) <= set(recipe.split.unseen_models):
+        yield RecipeError(
+            "split.unseen_models", "names every answer model: nothing is left to learn from"
+        )
 
 
 def _answering(recipe: Recipe, loaded: Loaded) -> Iterator[PrerouterError]:

@@ -25,7 +25,10 @@ def _run(run: StageRun) -> None:
     if recipe.evaluate:
         cases[recipe.evaluate.split] = []
     for case in run.read("cases/rows.jsonl", RoutingCase):
-        if side[case.question_id] in cases:
+        if side[case.question_id] is section.split:
+            if recipe.learning_side(case, section.split) is section.split:
+                cases[section.split].append(case)
+        elif side[case.question_id] in cases:
             cases[side[case.question_id]].append(case)
     run.progress.start("calibrate", None)
     done = calibrate(
@@ -56,6 +59,7 @@ def _run(run: StageRun) -> None:
 STAGE = Stage(
     name="calibrate",
     sections=lambda recipe: {
+        **recipe.unseen,
         "calibrate": recipe.calibrate,
         "evaluate.split": recipe.evaluate.split if recipe.evaluate else None,
     },

@@ -216,7 +216,11 @@ class CheckedRouters:
         """The cases that the threshold is chosen on: of the split, those whose answers by both
         routes are scored and their tokens and entropies known."""
         split = self._section.split
-        inside = [case for case in self._cases if self._sides[case.question_id] is split]
+        inside = [
+            case
+            for case in self._cases
+            if self._run.recipe.learning_side(case, self._sides[case.question_id]) is split
+        ]
         rows = self._run.read(self._run.recipe.scores_file, PairedScore)
         scores = {pair.case_id: pair.arms for pair in rows}
         kinds = self._distilled.sort(inside) if self._classified else None

@@ -163,7 +163,7 @@ def _run(run: StageRun) -> None:
     sides: dict[str, Split] = {}
     groups: dict[str, tuple[str, str]] = {}
     for case in run.read("cases/rows.jsonl", RoutingCase):
-        sides[case.case_id] = side_of[case.question_id]
+        sides[case.case_id] = run.recipe.learning_side(case, side_of[case.question_id])
         groups[case.case_id] = (
             levels.get(case.question_id, "unknown"),
             case.answer_model.name,
@@ -274,7 +274,7 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 
 STAGE = Stage(
     name="filter",
-    sections=lambda recipe: {"filter": recipe.filter},
+    sections=lambda recipe: {"filter": recipe.filter, **recipe.unseen},
     parents=lambda recipe: (
         "cases/rows.jsonl",
         "cases/references.jsonl",

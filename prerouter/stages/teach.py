@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -40,9 +40,14 @@ def cases_to_teach(
     cases: Iterable[RoutingCase],
     assignments: Iterable[SplitAssignment],
     splits: tuple[Split, ...],
+    unseen_models: Collection[str] = (),
 ) -> list[RoutingCase]:
     side = {assignment.question_id: assignment.split for assignment in assignments}
-    return [case for case in cases if side[case.question_id] in splits]
+    return [
+        case
+        for case in cases
+        if side[case.question_id] in splits and case.answer_model.name not in unseen_models
+    ]
 
 
 def _run(run: StageRun) -> None:
@@ -52,6 +57,7 @@ def _run(run: StageRun) -> None:
         run.read(run.recipe.cases_file, RoutingCase),
         run.read("cases/split.jsonl", SplitAssignment),
         section.splits,
+        run.recipe.split.unseen_models,
     )
     wanted = [(case, sample) for case in cases for sample in range(section.samples)]
     order = [f"{case.case_id}|{sample}" for case, sample in wanted]
@@ -142,6 +148,7 @@ def _sections(recipe: Recipe) -> dict[str, object]:
     return {
         "teach": shaping(section, section.engine, "samples"),
         "teach.samples": section.samples,
+        **recipe.unseen,
     }
 
 

@@ -1,0 +1,90 @@
+"""An answer model that is left out: nothing learns from it, its row of the table says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prerouter.core.errors import CombinedError, PrerouterError
+from prerouter.core.protocols import SilentProgress
+from prerouter.core.records import Decision, RoutingCase, Trace
+from prerouter.recipe.recipe import Recipe
+from prerouter.runs.manifest import read_manifest
+from prerouter.runs.rows import read_rows
+from prerouter.runs.stage import execute
+from prerouter.stages import cases, evaluate, filter, label, route, teach
+
+from .tables import MODELS, table_recipe, with_task_types
+
+SEEN, UNSEEN = MODELS
+STAGES = (cases, label, teach, filter, route, evaluate)
+
+
+def recipe_of(folder: Path, unseen: list[str], **sections: Any) -> Recipe:
+    recipe = table_recipe(
+        folder,
+        40,
+        split={"group_by": "document", "unseen_models": unseen},
+        teach={"teacher": "guideline"},
+        filter={"one_class": "warn"},
+        route={"routers": ["always_rag", "task_majority", "decision_tree"]},
+        evaluate={"resamples": 100, "report": False},
+        **sections,
+    )
+    return with_task_types(recipe)
+
+
+def run(recipe: Recipe) -> Recipe:
+    for stage in STAGES:
+        execute(stage.STAGE, recipe, SilentProgress())
+    return recipe
+
+
+def models_of(recipe: Recipe, file: str, kind: type[Trace] | type[Decision]) -> set[str]:
+    by_id = {c.case_id: c for c in read_rows(recipe.run_dir / "cases/rows.jsonl", RoutingCase)}
+    return {by_id[r.case_id].answer_model.name for r in read_rows(recipe.run_dir / file, kind)}
+
+
+def test_nothing_learns_from_it_and_every_router_decides_it(tmp_path: Path) -> None:
+    recipe = run(recipe_of(tmp_path, [UNSEEN]))
+    assert models_of(recipe, "teach/rows.jsonl", Trace) == {SEEN}
+    assert models_of(recipe, "filter/rows.jsonl", Trace) == {SEEN}
+    assert models_of(recipe, "route/rows.jsonl", Decision) == set(MODELS)
+    both = run(recipe_of(tmp_path, [], name="both"))
+    learnt = [read_manifest(each.run_dir / "route") for each in (recipe, both)]
+    assert learnt[0] is not None
+    assert learnt[1] is not None
+    assert learnt[0].report["training_pairs"] * 2 == learnt[1].report["training_pairs"]
+
+
+def test_the_table_says_which_model_nobody_learnt_from(tmp_path: Path) -> None:
+    recipe = run(recipe_of(tmp_path, [UNSEEN]))
+    table = (recipe.run_dir / "evaluate" / "table.md").read_text("utf-8")
+    titles = [line for line in table.splitlines() if line.startswith("**Answer model")]
+    assert len(titles) == 2
+    for title in titles:
+        assert ("not seen in training" in title) is (UNSEEN in title)
+
+
+def test_leaving_one_out_makes_what_learns_run_anew(tmp_path: Path) -> None:
+    run(recipe_of(tmp_path, []))
+    changed = recipe_of(tmp_path, [UNSEEN])
+    execute(cases.STAGE, changed, SilentProgress())
+    assert execute(label.STAGE, changed, SilentProgress()).action == "passed over"
+    for stage in (teach, filter, route, evaluate):
+        assert execute(stage.STAGE, changed, SilentProgress()).action == "done", stage.__name__
+
+
+@pytest.mark.parametrize(
+    ("unseen", "message"),
+    [(["reader-lagre"], "which no case has"), (list(MODELS), "nothing is left to learn from")],
+)
+def test_names_that_make_no_sense_are_refused(
+    tmp_path: Path, unseen: list[str], message: str
+) -> None:
+    with pytest.raises(PrerouterError) as caught:
+        execute(cases.STAGE, recipe_of(tmp_path, unseen), SilentProgress())
+    assert isinstance(caught.value, CombinedError)
+    assert message in " ".join(caught.value.lines)
