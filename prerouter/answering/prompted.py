@@ -88,4 +88,5 @@ def _answer(prompt: Prompted, text: str, completion: Completion) -> Answer:
         retrieved=prompt.retrieved,
         document_cut=prompt.document_cut,
         entropies=completion.entropies,
+        entropies_are_bounds=completion.entropies_are_bounds,
     )

@@ -41,8 +41,9 @@ class Completion:
     """What came back for one request. `error` is set if and only if finish_reason is "error".
 
     `passing` False tells of an error that the same request would meet again (a prompt too long).
-    The `lost` tokens went to attempts before this one, or to replies that were none: they were paid
-    for, and belong to no text.
+    `entropies_are_bounds` tells that the true entropies may be higher: a server told its likeliest
+    tokens only. The `lost` tokens went to attempts before this one, or to replies that were none:
+    they were paid for, and belong to no text.
     """
 
     text: str
@@ -51,6 +52,7 @@ class Completion:
     completion_tokens: int = 0
     reasoning: str | None = None
     entropies: tuple[float, ...] = ()
+    entropies_are_bounds: bool = False
     error: str | None = None
     passing: bool = True
     seconds: float = 0.0

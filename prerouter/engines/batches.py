@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
 
 
 @dataclass
@@ -39,3 +41,16 @@ class Prefix:
     def select(self, rows: torch.Tensor) -> None:
         self.cache.batch_select_indices(rows)
         self.mask = self.mask[rows]
+
+
+@dataclass(frozen=True)
+class PromptState:
+    """What a model's layers make of a prompt's last token: `vectors` float32 of shape (layers + 1,
+    hidden size), the embedding first, or the reason why there are none; and the natural
+    log-probability of each choice as the next text, where some were asked for."""
+
+    vectors: NDArray[np.float32] | None = None
+    log_probabilities: tuple[float, ...] = ()
+    prompt_tokens: int = 0
+    error: str | None = None
+    seconds: float = 0.0

@@ -21,6 +21,7 @@ from prerouter.core.protocols import (
 from prerouter.core.records import Message
 from prerouter.engines.background import results_as_done
 from prerouter.engines.dead_server import SettingError, Watch, no_connection, status_fault
+from prerouter.engines.entropy_bound import bound_fields
 from prerouter.engines.hidden_key import hide_key, short_detail, without_key
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.replies import read_reply
@@ -93,22 +94,17 @@ class OpenAIServer:
         """Yield (index, completion) as they get done. `seconds` includes retries and their waits.
 
         Token counts are the server's own, 0 where it gives none; those of attempts that gave no
-        completion are its lost ones. Raises RecipeError where entropies are asked for, or the key's
+        completion are its lost ones. Entropies are lower bounds (`entropy_bound`). Raises
+        RecipeError where they are asked for and the recipe doesn't take bounds, or the key's
         variable is not set; StageError where the server turns all calls away for one reason
         (`dead_server`).
         """
-        if sampling.entropy_tokens:
-            raise RecipeError(
-                "engine.kind: openai",
-                "a server sends its top log-probabilities only, so entropies would be biased low",
-                "kind: transformers for entropies over the whole vocabulary",
-            )
-
+        bound = bound_fields(self._section, sampling)
         # The same seed, or no sampling, would run to the same limit at the same price.
         tries = self._section.cut_off_attempts if sampling.temperature else 1
 
         async def ask(client: AsyncOpenAI, index: int) -> Completion:
-            body = self._body(requests[index], sampling)
+            body = self._body(requests[index], sampling) | bound
             completion = await self._ask(client, body, sampling)
             for _ in range(tries - 1):
                 if completion.finish_reason != "length":
@@ -195,7 +191,11 @@ class OpenAIServer:
                 with attempt:
                     try:
                         text = await self._post(client, "/chat/completions", body)
-                        reply = read_reply(text, thinking=sampling.thinking)
+                        reply = read_reply(
+                            text,
+                            thinking=sampling.thinking,
+                            entropy_tokens=sampling.entropy_tokens,
+                        )
                         completion = hide_key(reply.completion, client.api_key)
                     except ServerError as fault:
                         lost_prompt += fault.prompt_tokens

@@ -72,20 +72,57 @@ class PromptReader:
 
     def extend(self, prefix: Prefix, ids: torch.Tensor) -> torch.Tensor:
         """Read more tokens after `prefix`; their logits, shape (rows, tokens, vocabulary)."""
+        logits: torch.Tensor = self._read_on(prefix, ids).logits
+        return logits
+
+    def last_states(
+        self, prompts: Sequence[list[int]], endings: list[list[int]]
+    ) -> tuple[torch.Tensor, list[list[float]]]:
+        """What each layer makes of a prompt's last token: float32, shape (rows, layers + 1, hidden
+        size), the embedding first; and `score` for the `endings`, if any. All tokens before the
+        last are read without keeping their states."""
         import torch
 
-        count = ids.shape[1]
+        with torch.inference_mode():
+            prefix = self.prefill([prompt[:-1] for prompt in prompts])
+            last = torch.tensor([prompt[-1:] for prompt in prompts], device=self._device)
+            output = self._read_on(prefix, last, output_hidden_states=True)
+            states = [state[:, -1].float() for state in output.hidden_states]
+            prefix.logits = output.logits[:, -1]
+            scores = self._score_after(prefix, endings) if endings else [[] for _ in prompts]
+            return torch.stack(states, dim=1).cpu(), scores
+
+    def _score_after(self, prefix: Prefix, endings: list[list[int]]) -> list[list[float]]:
+        import torch
+
+        columns, count = [], len(prefix.mask)
+        for ending in endings:
+            logits = prefix.logits[:, None]
+            if len(ending) > 1:
+                given = torch.tensor([ending[:-1]] * count, device=self._device)
+                mask = prefix.mask
+                logits = torch.cat([logits, self.extend(prefix, given)], dim=1)
+                prefix.cache.crop(-given.shape[1])
+                prefix.mask = mask
+            log_probabilities = torch.log_softmax(logits.float(), dim=-1)
+            target = torch.tensor([ending] * count, device=self._device)[..., None]
+            columns.append(log_probabilities.gather(-1, target).sum(dim=(1, 2)))
+        rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
+        return rows
+
+    def _read_on(self, prefix: Prefix, ids: torch.Tensor, **settings: bool) -> Any:
+        import torch
+
         seen = prefix.mask.sum(dim=-1, keepdim=True)
         prefix.mask = torch.cat([prefix.mask, torch.ones_like(ids)], dim=1)
-        output = self._model(
+        return self._model(
             input_ids=ids,
             attention_mask=prefix.mask,
-            position_ids=seen + torch.arange(count, device=self._device),
+            position_ids=seen + torch.arange(ids.shape[1], device=self._device),
             past_key_values=prefix.cache,
             use_cache=True,
+            **settings,
         )
-        logits: torch.Tensor = output.logits
-        return logits
 
     def score(self, prompts: Sequence[list[int]], endings: list[list[int]]) -> list[list[float]]:
         """Natural log-probability of each ending after each prompt, shape (prompts, endings). A
@@ -93,21 +130,7 @@ class PromptReader:
         import torch
 
         with torch.inference_mode():
-            prefix = self.prefill(prompts)
-            columns = []
-            for ending in endings:
-                logits = prefix.logits[:, None]
-                if len(ending) > 1:
-                    given = torch.tensor([ending[:-1]] * len(prompts), device=self._device)
-                    mask = prefix.mask
-                    logits = torch.cat([logits, self.extend(prefix, given)], dim=1)
-                    prefix.cache.crop(-given.shape[1])
-                    prefix.mask = mask
-                log_probabilities = torch.log_softmax(logits.float(), dim=-1)
-                target = torch.tensor([ending] * len(prompts), device=self._device)[..., None]
-                columns.append(log_probabilities.gather(-1, target).sum(dim=(1, 2)))
-            rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
-        return rows
+            return self._score_after(self.prefill(prompts), endings)
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int) -> Prefix:
         mask = mask.to(self._device)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
 from prerouter.core.protocols import Completion, FinishReason
 from prerouter.core.records import Count
+from prerouter.engines.entropy_bound import entropy_at_least
 from prerouter.engines.retries import ServerError
 from prerouter.engines.thinking import part_thinking
 
@@ -36,9 +37,23 @@ class _Message(BaseModel):
     refusal: str | None = None
 
 
+class _Top(BaseModel):
+    # Rounding can carry one a little above 0.
+    logprob: Annotated[float, Field(le=0.01, allow_inf_nan=False)]
+
+
+class _Token(BaseModel):
+    top_logprobs: list[_Top]
+
+
+class _Probabilities(BaseModel):
+    content: list[_Token]
+
+
 class _Choice(BaseModel):
     message: _Message
     finish_reason: str
+    logprobs: _IfTold[_Probabilities] = None
 
 
 class _Details(BaseModel):
@@ -64,14 +79,16 @@ class Reply:
     cached_tokens: int | None
 
 
-def read_reply(body: str, *, thinking: bool) -> Reply:
+def read_reply(body: str, *, thinking: bool, entropy_tokens: int = 0) -> Reply:
     """The reply to a request for one choice. Raises ServerError for anything less than that.
 
     Reasoning stands in `reasoning` or `reasoning_content` (the name changed between servers), or,
     where the server does not part it, between tags in the text. Null content at the token limit is
     an empty text: the model spent its tokens on thinking. Where the model stopped by itself, null
     content is a fault, with reasoning beside it or without, and so is empty content beside
-    reasoning. The fault of a whole body holds the tokens that it was paid with.
+    reasoning. Lower bounds of the entropies of the first `entropy_tokens` come from the tokens'
+    top log-probabilities; a reply without them is a fault of the server's. The fault of a whole
+    body holds the tokens that it was paid with.
     """
     try:
         parsed = _Body.model_validate_json(body)
@@ -97,12 +114,22 @@ def read_reply(body: str, *, thinking: bool) -> Reply:
             _refuse(usage, "neither content nor reasoning")
     if thinking and text and not reasoning:
         reasoning, text = part_thinking(text)
+    bounds: tuple[float, ...] = ()
+    if entropy_tokens:
+        tokens = choice.logprobs.content[:entropy_tokens] if choice.logprobs else []
+        if not tokens or not all(token.top_logprobs for token in tokens):
+            _refuse(usage, "the reply has no top_logprobs", passing=False)
+        bounds = tuple(
+            entropy_at_least([top.logprob for top in token.top_logprobs]) for token in tokens
+        )
     completion = Completion(
         text or "",
         finish,
         prompt_tokens=usage.prompt_tokens or 0,
         completion_tokens=usage.completion_tokens or 0,
         reasoning=reasoning or None,
+        entropies=bounds,
+        entropies_are_bounds=bool(bounds),
     )
     details = usage.prompt_tokens_details
     cached = details.cached_tokens if details else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,13 +41,33 @@ def next_tokens(
 def entropy_bits(logits: torch.Tensor) -> torch.Tensor:
     """Entropy of each row's next-token distribution over the whole vocabulary, in bits.
 
-    Of the model's own distribution, before temperature (EDAR, arXiv 2609.35831: H_t).
+    Of the model's own distribution, before temperature and top_p (EDAR, arXiv 2609.35831: H_t).
+    NaN where the logits hold one.
     """
     import torch
 
     log_probabilities = torch.log_softmax(logits.float(), dim=-1)
-    # A masked token has log-probability -inf and takes no part: 0 * -inf would be NaN.
-    terms = torch.where(
-        log_probabilities > -math.inf, log_probabilities.exp() * log_probabilities, 0.0
-    )
+    terms = log_probabilities.exp()
+    # A masked token has log-probability -inf and takes no part: 0 * -inf would be NaN. In place,
+    # because fresh memory for a large batch takes longer than the arithmetic.
+    terms.mul_(log_probabilities.clamp_(min=torch.finfo(torch.float32).min))
     return -terms.sum(dim=-1) / math.log(2)
+
+
+def not_finite(entropies: Sequence[float]) -> str | None:
+    """The error of a reply whose entropies aren't all numbers: its logits weren't."""
+    if all(map(math.isfinite, entropies)):
+        return None
+    return "the model's logits are not finite: try dtype bfloat16 or float32"
+
+
+def new_generator(seed: int | None) -> torch.Generator:
+    """A generator of its own for one request; without a seed, another at each call."""
+    import torch
+
+    generator = torch.Generator()
+    if seed is None:
+        generator.seed()
+    else:
+        generator.manual_seed(seed)
+    return generator

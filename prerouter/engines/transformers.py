@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prerouter.core.errors import MissingDependencyError, RecipeError
 from prerouter.core.protocols import (
@@ -20,17 +20,14 @@ from prerouter.core.protocols import (
     Sampling,
 )
 from prerouter.core.records import Message
-from prerouter.engines.batches import Prefix, Row
+from prerouter.engines.batches import Prefix, PromptState, Row
 from prerouter.engines.chat import OPEN_THINKING, encode_chat
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.quiet import without_bars
 from prerouter.engines.reading import PromptReader
-from prerouter.engines.sampling import entropy_bits, next_tokens
+from prerouter.engines.sampling import entropy_bits, new_generator, next_tokens, not_finite
 from prerouter.engines.thinking import part_thinking
 from prerouter.recipe.engine import Dtype
-
-if TYPE_CHECKING:
-    import torch
 
 PROMPT_TOO_LONG = "prompt too long"
 """How the error of a request begins whose prompt leaves no room in the model's length."""
@@ -87,6 +84,24 @@ class TransformersModel:
         if self._tokenizer.chat_template is None:
             raise RecipeError(model, "has no chat template", "an instruction-tuned model")
         self._model.eval()
+        self._begin(model, revision, batch_size, max_model_len)
+
+    @classmethod
+    def of(cls, model: Any, tokenizer: Any, *, batch_size: int = 16) -> TransformersModel:
+        """An engine over a model that is loaded and ready to generate, such as a student in
+        training. It holds what it has read: make another once the weights have changed."""
+        engine = cls.__new__(cls)
+        engine._model, engine._tokenizer = model, tokenizer
+        engine._device = str(next(model.parameters()).device)
+        engine._begin(model.config.name_or_path, None, batch_size, None)
+        return engine
+
+    def _begin(
+        self, name: str, revision: str | None, batch_size: int, max_model_len: int | None
+    ) -> None:
+        import torch
+        import transformers
+
         self._reader = PromptReader(self._model, self._device)
         limit = getattr(self._model.config, "max_position_embeddings", None)
         self._max_len: int | None = max_model_len or limit
@@ -94,7 +109,7 @@ class TransformersModel:
         self._stops = torch.tensor(_stop_tokens(self._model, self._tokenizer), device=self._device)
         self._info = EngineInfo(
             kind="transformers",
-            model=model,
+            model=name,
             revision=revision,
             versions={"torch": torch.__version__, "transformers": transformers.__version__},
         )
@@ -154,25 +169,12 @@ class TransformersModel:
         A prompt is read once for all choices. A prompt that does not fit the model costs that
         request. Raises ValueError for a choice of no tokens.
         """
-        endings = [
-            self._tokenizer(choice, add_special_tokens=False).input_ids for choice in choices
-        ]
-        if not all(endings):
-            raise ValueError("a choice of no tokens has no probability")
-        longest = max(map(len, endings), default=0)
-        scores: dict[int, ChoiceScores] = {}
-        prompts: dict[int, list[int]] = {}
-        for index, request in enumerate(requests):
-            try:
-                ids, _ = encode_chat(self._tokenizer, request.messages, thinking=False)
-            except TypeError:
-                scores[index] = ChoiceScores(error=NO_TOKENS)
-                continue
-            if self._max_len is not None and len(ids) + longest > self._max_len:
-                error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
-                scores[index] = ChoiceScores(prompt_tokens=len(ids), error=error)
-                continue
-            prompts[index] = ids
+        endings = self._endings(choices)
+        prompts, refused = self._encode(requests, endings, thinking=False)
+        scores = {
+            index: ChoiceScores(prompt_tokens=tokens, error=error)
+            for index, (tokens, error) in refused.items()
+        }
         self._reader.share(list(prompts.values()))
         order = sorted(prompts, key=lambda index: -len(prompts[index]))
         for start in range(0, len(order), self._batch_size):
@@ -183,6 +185,65 @@ class TransformersModel:
             for index, row in zip(batch, rows, strict=True):
                 scores[index] = ChoiceScores(tuple(row), len(prompts[index]), seconds=seconds)
         return [scores[index] for index in range(len(requests))]
+
+    @property
+    def layers(self) -> int:
+        """How many layers the model has."""
+        layers: int = self._model.config.get_text_config().num_hidden_layers
+        return layers
+
+    def prompt_states(
+        self,
+        requests: Sequence[GenerationRequest],
+        thinking: bool = False,
+        choices: Sequence[str] = (),
+    ) -> Generator[tuple[int, PromptState], None, None]:
+        """Yield (index, hidden states of the prompt's last token) batch by batch, the longest
+        prompts first, with what `score_choices` says of the choices. A prompt that does not fit the
+        model costs that request."""
+        endings = self._endings(choices)
+        prompts, refused = self._encode(requests, endings, thinking)
+        for index, (tokens, error) in refused.items():
+            yield index, PromptState(prompt_tokens=tokens, error=error)
+        self._reader.share([ids[:-1] for ids in prompts.values()])
+        order = sorted(prompts, key=lambda index: -len(prompts[index]))
+        for start in range(0, len(order), self._batch_size):
+            batch = order[start : start + self._batch_size]
+            began = time.perf_counter()
+            read = self._reader.last_states([prompts[index] for index in batch], endings)
+            seconds = (time.perf_counter() - began) / len(batch)
+            for index, vectors, scores in zip(batch, read[0].numpy(), read[1], strict=True):
+                tokens = len(prompts[index])
+                yield index, PromptState(vectors, tuple(scores), tokens, seconds=seconds)
+
+    def _endings(self, choices: Sequence[str]) -> list[list[int]]:
+        endings = [
+            self._tokenizer(choice, add_special_tokens=False).input_ids for choice in choices
+        ]
+        if not all(endings):
+            raise ValueError("a choice of no tokens has no probability")
+        return endings
+
+    def _encode(
+        self, requests: Sequence[GenerationRequest], endings: list[list[int]], thinking: bool
+    ) -> tuple[dict[int, list[int]], dict[int, tuple[int, str]]]:
+        """Prompt ids by request, and the length and error of those that can't be read with one of
+        the endings behind them."""
+        longest = max(map(len, endings), default=0)
+        prompts: dict[int, list[int]] = {}
+        refused: dict[int, tuple[int, str]] = {}
+        for index, request in enumerate(requests):
+            try:
+                ids, _ = encode_chat(self._tokenizer, request.messages, thinking)
+            except TypeError:
+                refused[index] = 0, NO_TOKENS
+                continue
+            if self._max_len is not None and len(ids) + longest > self._max_len:
+                error = f"{PROMPT_TOO_LONG}: {len(ids)} tokens, the model takes {self._max_len}"
+                refused[index] = len(ids), error
+                continue
+            prompts[index] = ids
+        return prompts, refused
 
     def _room(self, prompt_tokens: int, sampling: Sampling) -> int:
         if self._max_len is None:
@@ -200,7 +261,8 @@ class TransformersModel:
     def _continue(self, prefix: Prefix, running: list[Row], sampling: Sampling) -> None:
         import torch
 
-        generators = [_generator(row.seed) for row in running] if sampling.temperature > 0 else []
+        drawn = sampling.temperature > 0
+        generators = [new_generator(row.seed) for row in running] if drawn else []
         logits = prefix.logits
         while True:
             if len(running[0].tokens) < sampling.entropy_tokens:
@@ -242,6 +304,10 @@ class TransformersModel:
             self._model.set_attn_implementation(usual)
 
     def _completion(self, row: Row, sampling: Sampling, seconds: float) -> Completion:
+        if error := not_finite(row.entropies):
+            return Completion(
+                "", "error", len(row.prompt), len(row.tokens), error=error, passing=False
+            )
         tokens = row.tokens[:-1] if row.stopped else row.tokens
         # Special tokens are kept: a forged turn inside a reply is to be seen, and refused.
         text = self._tokenizer.decode(tokens, skip_special_tokens=False)
@@ -263,17 +329,6 @@ def _split(text: str, opened: bool, thinking: bool) -> tuple[str | None, str]:
     if opened:
         text = OPEN_THINKING + text
     return part_thinking(text) if opened or thinking else (None, text)
-
-
-def _generator(seed: int | None) -> torch.Generator:
-    import torch
-
-    generator = torch.Generator()
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return generator
 
 
 def _stop_tokens(model: Any, tokenizer: Any) -> list[int]:

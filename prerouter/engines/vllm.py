@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import multiprocessing
+import secrets
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,6 +27,13 @@ from prerouter.engines.transformers import NO_TOKENS, PROMPT_TOO_LONG
 from prerouter.engines.vllm_arguments import engine_arguments
 from prerouter.engines.vllm_choices import read_endings, read_next
 from prerouter.engines.vllm_death import raise_when_killed
+from prerouter.engines.vllm_entropy import (
+    asking,
+    check_entropies,
+    take_entropies,
+    with_bits,
+    with_entropies,
+)
 from prerouter.recipe.engine import VllmEngine
 
 if TYPE_CHECKING:
@@ -50,12 +58,12 @@ class VllmModel:
                 "1, with tensor and pipeline parallel sizes",
                 "start `vllm serve --data-parallel-size N` and use kind: openai",
             )
-        arguments = engine_arguments(section)
+        self._arguments = arguments = engine_arguments(section)
         import vllm
 
         self._has_reasoning_parser = bool(arguments.get("reasoning_parser"))
         before = set(multiprocessing.active_children())
-        self.llm = _start(section.model, arguments)
+        self.llm = _start(section.model, with_entropies(arguments))
         self._engine = self.llm.llm_engine
         raise_when_killed(self._engine, set(multiprocessing.active_children()) - before)
         self._tokenizer = self.llm.get_tokenizer()
@@ -70,7 +78,10 @@ class VllmModel:
             revision=section.revision,
             versions={"vllm": vllm.__version__},
         )
+        # Engines that share a process keep their requests apart.
+        self._name = f"prerouter-{secrets.token_hex(8)}"
         self._numbers = itertools.count()
+        self._entropies: dict[str, dict[int, float]] = {}
         self._prompt_tokens = 0
         self._cached_tokens = 0
 
@@ -96,8 +107,10 @@ class VllmModel:
     ) -> Generator[tuple[int, Completion], None, None]:
         """Yield (index, completion) as they get done. `seconds` counts from a request's admission.
 
-        Raises RecipeError where entropies are asked for, or where a model that thinks would be
-        held to a schema from its first token on; StageError where the engine dies.
+        Entropies are those of the model's own distribution, before temperature and top_p; they and
+        `completion_tokens` count the end-of-turn token. Raises RecipeError where they can't be
+        exact (with a schema, or speculative decoding), or where a model that thinks would be held
+        to a schema from its first token on; StageError where the engine dies.
         """
         yield from self.stream(
             ((index, requests[index]) for index in prefix_order(requests)), sampling
@@ -111,11 +124,7 @@ class VllmModel:
         None tells that nothing has arrived since; with nothing running, `arriving` has to wait.
         """
         if sampling.entropy_tokens:
-            raise RecipeError(
-                "engine.kind: vllm",
-                "gives the log-probabilities of few tokens, so entropies would be biased low",
-                "kind: transformers for entropies over the whole vocabulary",
-            )
+            check_entropies(self._arguments, sampling.schema)
         opened: dict[int, bool] = {}
         began: dict[int, float] = {}
 
@@ -139,13 +148,15 @@ class VllmModel:
                 room = min(sampling.max_tokens, max(1, self._max_len - len(ids)))
                 yield index, ids, _parameters(sampling, room, request.seed)
 
-        for index, output in self._outputs(prompts()):
+        for index, output in self._outputs(prompts(), sampling.entropy_tokens):
             seconds = time.perf_counter() - began.pop(index)
             opens = opened.pop(index)
             if isinstance(output, str):
                 yield index, Completion("", "error", error=output, passing=False, seconds=seconds)
             else:
-                yield index, self._completion(output, opens or sampling.thinking, opens, seconds)
+                written = self._completion(output, opens or sampling.thinking, opens, seconds)
+                bits = self._entropies.get(output.request_id, {})
+                yield index, with_bits(written, bits, sampling.entropy_tokens)
 
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
@@ -182,7 +193,9 @@ class VllmModel:
         ]
 
     def _outputs(
-        self, prompts: Iterable[tuple[Key, list[int] | None, SamplingParams] | None]
+        self,
+        prompts: Iterable[tuple[Key, list[int] | None, SamplingParams] | None],
+        entropy_tokens: int = 0,
     ) -> Iterator[tuple[Key, RequestOutput | str]]:
         """Run prompts of token ids; each key with its output, or with the reason it has none.
         None among the prompts: no more of them now."""
@@ -202,7 +215,9 @@ class VllmModel:
                     if size >= most:
                         yield key, f"{PROMPT_TOO_LONG}: {size} tokens, the model takes {most}"
                         continue
-                    name = f"prerouter-{next(self._numbers)}"
+                    name = f"{self._name}-{next(self._numbers)}"
+                    if entropy_tokens:
+                        parameters.extra_args = asking(name, entropy_tokens)
                     try:
                         self._engine.add_request(name, {"prompt_token_ids": ids}, parameters)
                     except (ValueError, VLLMClientError) as error:
@@ -211,9 +226,11 @@ class VllmModel:
                     running[name] = key
                 if not running:
                     return
-                for output in self._step():
-                    if output.finished:
-                        yield running.pop(output.request_id), output
+                done = [output for output in self._step() if output.finished]
+                if entropy_tokens:
+                    self._entropies = self._take_entropies([output.request_id for output in done])
+                for output in done:
+                    yield running.pop(output.request_id), output
         except StageError:
             # A dead engine has nothing to be aborted: its sockets are closed.
             running.clear()
@@ -221,19 +238,30 @@ class VllmModel:
         finally:
             with contextlib.suppress(EngineDeadError):
                 self._engine.abort_request(list(running))
+                if entropy_tokens:
+                    take_entropies(self._engine, list(running))
 
     def _step(self) -> list[RequestOutput]:
+        with self._death():
+            outputs: list[RequestOutput] = self._engine.step()
+        return outputs
+
+    def _take_entropies(self, names: list[str]) -> dict[str, dict[int, float]]:
+        with self._death():
+            return take_entropies(self._engine, names)
+
+    @contextlib.contextmanager
+    def _death(self) -> Iterator[None]:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         try:
-            outputs: list[RequestOutput] = self._engine.step()
+            yield
         except EngineDeadError as error:
             raise StageError(
                 f"vllm {self._info.model}",
                 f"the engine died ({_one_line(error)})",
                 next_step="read vLLM's own lines above; a rerun goes on with what is missing",
             ) from error
-        return outputs
 
     def _check_reasoning_parser(self) -> None:
         if not self._has_reasoning_parser:

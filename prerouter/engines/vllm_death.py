@@ -10,15 +10,17 @@ from typing import Any
 
 
 def raise_when_killed(engine: Any, processes: set[BaseProcess]) -> None:
-    """Make `engine.step` raise EngineDeadError once one of its `processes` ends.
+    """Make `engine.step`, and calls of the workers, raise EngineDeadError once one of its
+    `processes` ends.
 
     vLLM marks an engine as dead whose process was killed (by the kernel for memory, say), but
-    leaves a step waiting for its output for ever.
+    leaves who waits for its output waiting for ever.
     """
     # Only the client of an engine in another process has this queue.
     outputs = getattr(engine.engine_core, "outputs_queue", None)
     if outputs is None or not processes:
         return
+    calls = engine.engine_core.utility_results
     sentinels = [process.sentinel for process in processes]
 
     def watch() -> None:
@@ -26,6 +28,8 @@ def raise_when_killed(engine: Any, processes: set[BaseProcess]) -> None:
 
         multiprocessing.connection.wait(sentinels)
         outputs.put_nowait(EngineDeadError())
+        for call in list(calls.values()):
+            call.set_exception(EngineDeadError())
 
     # It holds the queue and not the engine, which can be freed while this waits.
     threading.Thread(target=watch, name="prerouter-vllm-watch", daemon=True).start()

@@ -114,6 +114,10 @@ class OpenAIEngine(Section):
     `thinking_switch` says how a thinking model is told whether to think: `chat_template` sends
     chat_template_kwargs (vLLM, SGLang); servers that refuse unknown fields (OpenAI's own) take
     `none`. Further fields of the request go under `extra_body`.
+
+    A server tells the `top_logprobs` likeliest tokens and not the whole vocabulary. `entropies`
+    says what becomes of a stage that asks for those: `refuse` it, or give a `lower_bound` of each,
+    which every answer says it is.
     """
 
     kind: Literal["openai"]
@@ -134,6 +138,16 @@ class OpenAIEngine(Section):
     ] = 2
     reply_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     thinking_switch: Literal["chat_template", "none"] = "chat_template"
+    entropies: Literal["refuse", "lower_bound"] = "refuse"
+    top_logprobs: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=100,
+            description="the more, the closer the bound; 20 at most by default"
+            " in vLLM and at OpenAI",
+        ),
+    ] = 20
     extra_body: JsonFields = {}
 
     @field_validator("base_url")
@@ -170,6 +184,8 @@ _REQUEST_FIELDS = frozenset(
         "max_completion_tokens",
         "response_format",
         "chat_template_kwargs",
+        "logprobs",
+        "top_logprobs",
     }
 )
 

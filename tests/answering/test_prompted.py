@@ -34,6 +34,13 @@ def test_a_reply_is_an_answer_with_its_cost() -> None:
     )
 
 
+def test_an_answer_says_that_its_entropies_are_bounds() -> None:
+    completion = Completion("In March.", "stop", entropies=(0.5,), entropies_are_bounds=True)
+    found = result(completion)
+    assert isinstance(found, Answer)
+    assert found.entropies_are_bounds
+
+
 def test_counts_that_a_server_does_not_tell_are_not_zero() -> None:
     found = result(Completion("In March.", "stop"))
     assert isinstance(found, Answer)

@@ -335,15 +335,6 @@ def test_the_probe_does_not_say_its_own_word() -> None:
     assert "quagga" not in PROBE.messages[0].content
 
 
-def test_entropies_are_refused(server: FaultServer) -> None:
-    results = OpenAIServer(section(server)).generate(
-        requests("a"), Sampling(max_tokens=5, entropy_tokens=3)
-    )
-    with pytest.raises(RecipeError, match="biased low"):
-        next(results)
-    assert not server.seen.bodies
-
-
 def test_a_server_without_a_tokenizer_is_named(server: FaultServer) -> None:
     engine = OpenAIServer(section(server))
     asked = requests("unknown all")

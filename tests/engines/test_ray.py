@@ -94,7 +94,9 @@ def test_what_travels_arrives_as_it_was() -> None:
     assert unpack_request(pack_request(sent)) == sent
     whole = Completion("text é", "length", 5, 3, reasoning="why", seconds=1.5)
     failed = Completion("", "error", error="too long", passing=False)
-    assert [unpack_reply(pack_completion(one)) for one in (whole, failed)] == [whole, failed]
+    measured = Completion("a", "stop", 5, 1, entropies=(0.5, 1.25))
+    back = [whole, failed, measured]
+    assert [unpack_reply(pack_completion(one)) for one in back] == back
 
 
 def test_a_refusal_arrives_with_all_its_lines() -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from prerouter.engines.sampling import entropy_bits, next_tokens
+from prerouter.engines.sampling import entropy_bits, next_tokens, not_finite
 
 
 def generators(*seeds: int) -> list[torch.Generator]:
@@ -30,6 +30,14 @@ def test_entropy_is_measured_in_full_precision() -> None:
     assert entropy_bits(logits).item() == pytest.approx(
         -(p * p.log()).sum().item() / math.log(2), abs=1e-3
     )
+
+
+def test_logits_that_are_no_numbers_have_no_entropy() -> None:
+    bits = entropy_bits(torch.tensor([[1.0, math.nan], [1.0, 1.0]])).tolist()
+    assert math.isnan(bits[0])
+    assert bits[1] == 1.0
+    assert "not finite" in (not_finite(bits) or "")
+    assert not_finite(bits[1:]) is None
 
 
 def test_temperature_zero_takes_the_likeliest() -> None:

@@ -121,6 +121,16 @@ def test_entropies_are_not_kept_unasked(engine: TransformersModel) -> None:
     assert run(engine, [request("a")], Sampling(3))[0].entropies == ()
 
 
+def test_a_model_whose_numbers_overflow_is_an_error_and_no_certain_answer(
+    tiny_model: Path,
+) -> None:
+    engine = TransformersModel(str(tiny_model), dtype="float32")
+    engine._model.model.norm.weight.data.fill_(math.nan)
+    (done,) = run(engine, [request("a")], Sampling(3, entropy_tokens=2))
+    assert "not finite" in (done.error or "")
+    assert (done.text, done.entropies, done.passing) == ("", (), False)
+
+
 def test_choices_score_as_in_a_plain_forward_pass(
     engine: TransformersModel, reference: tuple[Any, Any]
 ) -> None:

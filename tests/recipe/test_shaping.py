@@ -20,6 +20,8 @@ SHAPING = {
     "extra_body",
     "thinking_switch",
     "reply_limit_field",
+    "entropies",
+    "top_logprobs",
 }
 
 

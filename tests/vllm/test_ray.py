@@ -136,10 +136,11 @@ def test_one_bad_request_costs_that_request_only() -> None:
         request("half a character: \ud800"),
         request("Name a fish."),
     ]
-    done = dict(engine.generate(asked, Sampling(max_tokens=4)))
+    done = dict(engine.generate(asked, Sampling(max_tokens=4, entropy_tokens=2)))
     assert (done[1].error or "").startswith("prompt too long: 50")
     assert done[2].error == "the prompt holds text that has no tokens"
     assert [done[index].completion_tokens for index in (0, 3)] == [4, 4]
+    assert [len(done[index].entropies) for index in (0, 3)] == [2, 2]
     assert engine.count_tokens(asked[0].messages) == done[0].prompt_tokens
     assert set(engine.info.versions) >= {"prerouter", "ray"}
 

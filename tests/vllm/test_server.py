@@ -100,6 +100,24 @@ def test_one_over_long_prompt_costs_that_request_only(engine: OpenAIServer) -> N
     assert [done[index].completion_tokens for index in (0, 2)] == [4, 4]
 
 
+def test_entropies_are_bounds_of_the_exact_ones(
+    engine: OpenAIServer, exact: TransformersModel
+) -> None:
+    asked = [request(f"Tell a story, number {number}.") for number in range(4)]
+    sampling = Sampling(max_tokens=12, entropy_tokens=8)
+    bounding = OpenAIServer(engine._section.model_copy(update={"entropies": "lower_bound"}))
+    found = dict(bounding.generate(asked, sampling))
+    expected = dict(exact.generate(asked, sampling))
+    for index, completion in found.items():
+        assert completion.text == expected[index].text
+        assert completion.entropies_are_bounds
+        pairs = list(zip(completion.entropies, expected[index].entropies, strict=True))
+        assert len(pairs) == 8
+        assert all(bound <= true + 1e-3 for bound, true in pairs)
+        # Certain tokens leave nothing beyond the listed ones.
+        assert any(bound == pytest.approx(true, rel=0.02) for bound, true in pairs)
+
+
 def test_choices_and_tokens_agree_with_transformers(
     engine: OpenAIServer, exact: TransformersModel
 ) -> None:
