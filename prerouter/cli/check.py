@@ -178,8 +178,15 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
             f"faithfulness: at most {2 * len(cases):,} calls of {engine.model} through "
             f"{engine.kind}, two for each answer from retrieved passages"
         )
+    if recipe.route and "self_route_verdict" in recipe.route.routers:
+        asked = sum(side[case.question_id] in recipe.route.splits for case in cases)
+        lines.append(f"route: {asked:,} verdicts of the answering models, one for each case")
     if recipe.teach:
-        taught = sum(side[case.question_id] in recipe.teach.splits for case in cases)
+        taught = sum(
+            side[case.question_id] in recipe.teach.splits
+            and case.answer_model.name not in recipe.split.unseen_models
+            for case in cases
+        )
         calls = taught * recipe.teach.samples
         if recipe.teach.engine is None:
             lines.append(f"teach: {calls:,} traces by the guideline rules, no call of a model")
