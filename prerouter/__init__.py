@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Router", "__version__"]
+__all__ = ["Client", "Router", "__version__"]
 
 if TYPE_CHECKING:
     from prerouter.routers.learned import LearnedRouter as Router
+    from prerouter.serving.client import Client
 
 
 def __getattr__(name: str) -> Any:
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from prerouter.routers.learned import LearnedRouter
 
         return LearnedRouter
+    if name == "Client":
+        from prerouter.serving.client import Client
+
+        return Client
     raise AttributeError(f"module 'prerouter' has no attribute {name!r}")

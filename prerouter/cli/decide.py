@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Optional
 
+import typer
 from pydantic import ValidationError
 
-from prerouter.cli.console import plain
+from prerouter.cli.options import Mode, Threshold
 from prerouter.core.errors import CombinedError, InputError
 from prerouter.core.records import (
     AnswerModel,
@@ -101,6 +102,8 @@ def _option(place: tuple[int | str, ...]) -> str:
 
 
 def decide_one(request: Request, *, as_json: bool) -> None:
+    from prerouter.cli.console import plain
+
     try:
         body = request.document.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -128,6 +131,8 @@ def to_json(decision: Decision, fallback: Route) -> str:
 
 
 def _print(decision: Decision, fallback: Route) -> None:
+    from prerouter.cli.console import plain
+
     if decision.route is None:
         plain(f"no decision ({decision.failure}); the router's fallback is {fallback.value}")
         if decision.raw:
@@ -141,3 +146,63 @@ def _print(decision: Decision, fallback: Route) -> None:
         plain(f"  {step.value.replace('_', ' ')}: {text}")
     if decision.rationale.reflection:
         plain(f"  reflection: {decision.rationale.reflection}")
+
+
+def decide(
+    router: Annotated[Path, typer.Option(help="A router's folder.")],
+    question: Annotated[str, typer.Option(help="The question.")],
+    document: Annotated[Path, typer.Option(help="The document, as UTF-8 text.")],
+    answer_model: Annotated[str, typer.Option(help="Name of the model that will answer.")],
+    context_window: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Its context window, in tokens.", min=1),
+    ] = None,
+    title: Annotated[Optional[str], typer.Option(help="The document's title.")] = None,  # noqa: UP045
+    document_type: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The document's type."),
+    ] = None,
+    task_type: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(help="The task's type."),
+    ] = None,
+    document_tokens: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Its length in tokens; counted where it isn't given.", min=0),
+    ] = None,
+    chunk_tokens: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Tokens of a chunk; as trained for by default.", min=1),
+    ] = None,
+    overlap_tokens: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Tokens that chunks share; as trained for by default.", min=0),
+    ] = None,
+    top_k: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(help="Chunks retrieved; as trained for by default.", min=1),
+    ] = None,
+    mode: Mode = None,
+    threshold: Threshold = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
+) -> None:
+    """Route one question over one document, and say why."""
+    decide_one(
+        Request(
+            router=router,
+            question=question,
+            document=document,
+            answer_model=answer_model,
+            context_window=context_window,
+            title=title,
+            document_type=document_type,
+            task_type=task_type,
+            document_tokens=document_tokens,
+            chunk_tokens=chunk_tokens,
+            overlap_tokens=overlap_tokens,
+            top_k=top_k,
+            mode=mode,
+            threshold=threshold,
+        ),
+        as_json=as_json,
+    )

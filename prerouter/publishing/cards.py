@@ -17,6 +17,8 @@ from pydantic import Field
 from prerouter.core.errors import CheckpointError
 from prerouter.core.records import Count, Record
 from prerouter.publishing.checkpoint import RouterConfig
+from prerouter.publishing.emissions import Emissions
+from prerouter.publishing.metadata import check_metadata
 
 if TYPE_CHECKING:
     from huggingface_hub import RepoCard
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 TEMPLATE = "router.md.jinja"
 TAGS = ("prerouter", "routing", "retrieval-augmented-generation", "long-context", "trl", "sft")
 
-_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]|~#])")
 _CODE = str.maketrans("`|", "'/")
 # GitHub-flavoured Markdown links a bare address and names an account without any bracket.
@@ -56,6 +57,18 @@ class CardTraining(Record):
     max_length: Annotated[int, Field(gt=0)]
     dtype: str
     lora_rank: Annotated[int | None, Field(gt=0)] = None
+    seconds: Annotated[
+        float | None, Field(ge=0, description="None where training was interrupted")
+    ] = None
+    processes: Annotated[int, Field(ge=1)] = 1
+    versions: Annotated[dict[str, str], Field(description="libraries it was trained with")] = {}
+
+
+class CardPicture(Record):
+    """A picture that stands in the folder: its path there, and its title."""
+
+    path: Annotated[str, Field(pattern=r"^(evaluation|training)/[\w.-]+\.(png|svg)$")]
+    title: str
 
 
 class CardData(Record):
@@ -63,6 +76,10 @@ class CardData(Record):
 
     name: str
     hub_names: Annotated[tuple[str, ...], Field(description="of data sets, where known")] = ()
+    traces: Annotated[
+        str | None,
+        Field(pattern=r"^[\w.-]+/[\w.-]+$", description="the data set of traces, on the Hub"),
+    ] = None
     license: str | None = None
     answer_models: Annotated[tuple[str, ...], Field(min_length=1)]
     metric: str
@@ -90,6 +107,12 @@ class RouterCard(Record):
     table: Annotated[str, Field(min_length=1)]
     confidence: Annotated[float, Field(gt=0, lt=1)]
     collapsed: bool = False
+    base_on_hub: Annotated[str | None, Field(description="the base model's name there")] = None
+    adapter: bool = False
+    pictures: tuple[CardPicture, ...] = ()
+    curves: Annotated[bool, Field(description="whether training/losses.csv goes along")] = False
+    emissions: Emissions | None = None
+    environment: Annotated[dict[str, str], Field(description="what it was published with")] = {}
 
 
 def render_router_card(card: RouterCard) -> str:
@@ -107,6 +130,9 @@ def render_router_card(card: RouterCard) -> str:
         config=card.config,
         data=card.data,
         training=card.training,
+        evaluation=[each for each in card.pictures if each.path.startswith("evaluation/")],
+        curves=[each for each in card.pictures if each.path.startswith("training/")],
+        versions=_versions(card),
         percent=f"{100 * card.confidence:g}",
         table=Markup(card.table.strip()),  # noqa: S704 -- Markup means: done, not to be escaped
     )
@@ -117,7 +143,8 @@ def render_card(
 ) -> str:
     """`template` with the YAML head `metadata` and every text of the context escaped.
 
-    Raises CheckpointError where `reader`, the Hub's own, finds other metadata than was written.
+    Raises CheckpointError where the Hub would not take the metadata, or `reader`, the Hub's own,
+    finds others than were written.
     """
     environment = Environment(  # noqa: S701 -- finalize escapes for Markdown and HTML at once
         loader=FileSystemLoader(_template_folders()),
@@ -128,6 +155,7 @@ def render_card(
         keep_trailing_newline=True,
     )
     environment.filters |= {"code": _code, "python": _python, "shell": _shell, "done": Markup}
+    check_metadata(metadata)
     head = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True, width=100)
     text = environment.get_template(template).render(
         head=Markup(head),  # noqa: S704
@@ -155,17 +183,23 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
         )
         for metric in card.metrics
     ]
-    base = card.config.base_model
+    traces = [card.data.traces] if card.data.traces else []
+    related: dict[str, Any] = {}
+    if card.base_on_hub:
+        related["base_model_relation"] = "adapter" if card.adapter else "finetune"
+    if card.emissions:
+        related["co2_eq_emissions"] = card.emissions.metadata
     data = ModelCardData(
         license=card.license,
         language=list(card.language),
-        library_name="transformers",
+        library_name="peft" if card.adapter else "transformers",
         pipeline_tag="text-generation",
-        base_model=base if _HUB_NAME.fullmatch(base) else None,
-        datasets=list(card.data.hub_names) or None,
-        tags=list(TAGS),
+        base_model=card.base_on_hub,
+        datasets=[*card.data.hub_names, *traces] or None,
+        tags=[*TAGS, *(("lora",) if card.adapter else ())],
         model_name=one_line(card.title),
         eval_results=results,
+        **related,
     )
     metadata: dict[str, Any] = data.to_dict()  # type: ignore[no-untyped-call]
     return metadata
@@ -177,6 +211,14 @@ def escape(text: str) -> str:
     for found, entity in _AUTOLINK.items():
         escaped = re.sub(re.escape(found), entity, escaped, flags=re.IGNORECASE)
     return escaped
+
+
+def _versions(card: RouterCard) -> list[tuple[str, str, str]]:
+    """What was used: its name, its version at training, and at publishing."""
+    trained = card.training.versions
+    published = card.config.provenance.versions | card.environment
+    names = sorted({*trained, *published}, key=str.casefold)
+    return [(name, trained.get(name, ""), published.get(name, "")) for name in names]
 
 
 def _finalize(value: Any) -> Any:

@@ -26,7 +26,15 @@ from prerouter.core.records import (
     Route,
     StudentMode,
 )
+from prerouter.publishing.adapter import (
+    ADAPTER_REQUIRED,
+    belongs_beside_an_adapter,
+    check_adapter,
+    refuse_adapter,
+    take_adapter,
+)
 from prerouter.publishing.folder import (
+    ADAPTER_FILE,
     ALLOWED_SUFFIXES,
     CARD_FILE,
     REQUIRED_FILES,
@@ -38,10 +46,12 @@ from prerouter.publishing.folder import (
     is_plain,
     read_json,
     refuse_code,
+    tell_what_it_is,
 )
 from prerouter.publishing.folder import (
     ROUTER_FILE as ROUTER_FILE,
 )
+from prerouter.publishing.weights import checkpoint_sha256
 from prerouter.recipe.teach import PromptPart
 from prerouter.runs.rows import file_sha256
 
@@ -74,7 +84,8 @@ class Provenance(Record):
 class RouterConfig(Record):
     """`router.json`: all that a decision needs beside the model, and what proves the folder whole.
 
-    `files` maps every other file but the card to its sha256; `write_router` fills it.
+    `files` maps every other file but the card to its sha256; `write_router` fills it. A threshold
+    of before `threshold_for` was written down is bound to its checkpoint by `files` alone.
     """
 
     format_version: Literal[1] = 1
@@ -100,6 +111,10 @@ class RouterConfig(Record):
     threshold: Annotated[
         float, Field(ge=-1, le=1, description="LC where p_lc is above it, in mode decide")
     ] = 0.5
+    threshold_for: Annotated[
+        Sha256 | None,
+        Field(description="checkpoint that temperature and threshold were fitted to, if they were"),
+    ] = None
     routes: tuple[Route, ...] = ROUTES
     fallback: Route
     base_model: Identifier
@@ -114,6 +129,11 @@ class RouterConfig(Record):
         if value.startswith(("/", ".", "~")) or "\\" in value or ".." in value.split("/"):
             raise ValueError("is a path of one machine; give a Hub name or a plain name")
         return value
+
+    @property
+    def checkpoint(self) -> str:
+        """What names the weights: a sha256 over their files."""
+        return checkpoint_sha256(self.files)
 
     @field_validator("files")
     @classmethod
@@ -137,8 +157,12 @@ def write_router(
     config: RouterConfig,
     card: str,
     extra: Mapping[str, Any] | None = None,
+    reports: Mapping[str, bytes] | None = None,
+    adapter_dir: Path | None = None,
 ) -> Path:
-    """Put the model of `model_dir`, `card` and `extra` (file name to JSON data) into `folder`.
+    """Put the model of `model_dir`, `card` and `extra` (file name to JSON data) into `folder`, and
+    `reports` (`evaluation/name.svg` to content) beside them. With `adapter_dir`, the adapter that
+    lies there takes the place of the weights.
 
     Only files that a router may hold are taken over; local paths are taken out of the configs.
     The folder appears whole, by one rename, after it has passed `read_router`; an earlier router
@@ -146,13 +170,16 @@ def write_router(
     """
     if not model_dir.is_dir():
         raise CheckpointError(str(model_dir), "no such folder", next_step="train first")
-    may_replace(folder)
+    may_replace(folder, config.provenance.recipe)
     folder.parent.mkdir(parents=True, exist_ok=True)
     staged = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         for path in sorted(model_dir.iterdir()):
-            if path.is_file() and path.suffix in ALLOWED_SUFFIXES:
+            wanted = adapter_dir is None or belongs_beside_an_adapter(path)
+            if wanted and path.is_file() and path.suffix in ALLOWED_SUFFIXES:
                 _take_over(path, staged / path.name)
+        if adapter_dir is not None:
+            take_adapter(adapter_dir, staged, config.base_model, config.base_revision)
         for name, data in sorted((extra or {}).items()):
             if not is_plain(name) or not name.endswith(".json") or (staged / name).exists():
                 raise CheckpointError(name, "can't be a file of its own", "a new name.json")
@@ -161,7 +188,10 @@ def write_router(
         (staged / CARD_FILE).write_text(card, encoding="utf-8")
         complete = config.model_copy(update={"files": hashes})
         _write_json(staged / ROUTER_FILE, complete.model_dump(mode="json"))
-        read_router(staged)
+        for name, content in sorted((reports or {}).items()):
+            (staged / name).parent.mkdir(exist_ok=True)
+            (staged / name).write_bytes(content)
+        read_router(staged, adapter=adapter_dir is not None)
         staged.chmod(0o755)
         _swap(staged, folder)
     finally:
@@ -169,14 +199,18 @@ def write_router(
     return folder
 
 
-def read_router(folder: Path, verify: bool = True) -> RouterConfig:
+def read_router(folder: Path, verify: bool = True, adapter: bool = False) -> RouterConfig:
     """The configuration of a router's folder, after checking that the folder is safe to load.
 
     `verify` False leaves out the hashes of the contents, which read every byte, and nothing else.
+    `adapter` asks for a folder whose weights are an adapter's, which is refused otherwise.
     Raises CheckpointError at the first thing that is missing, altered, foreign or unsafe.
     """
+    tell_what_it_is(folder)
     present = files_in(folder)
-    for name in REQUIRED_FILES:
+    if ADAPTER_FILE in present and not adapter:
+        raise refuse_adapter(folder)
+    for name in ADAPTER_REQUIRED if adapter else REQUIRED_FILES:
         if name not in present:
             raise CheckpointError(
                 f"{folder}/{name}",
@@ -193,11 +227,21 @@ def read_router(folder: Path, verify: bool = True) -> RouterConfig:
         )
     for name in sorted(listed - set(present)):
         raise CheckpointError(f"{folder}/{name}", "is missing", next_step="fetch the folder again")
-    check_weights(folder, present)
+    if adapter:
+        check_adapter(folder)
+    else:
+        check_weights(folder, present)
     for name in present:
         if name.endswith(".json") and name not in ("tokenizer.json", "vocab.json"):
             refuse_code(folder / name)
     check_chat_template(folder, present)
+    if config.threshold_for not in (None, config.checkpoint):
+        raise CheckpointError(
+            f"{folder}/{ROUTER_FILE}",
+            f"its threshold was fitted to checkpoint {config.threshold_for:.12}…",
+            f"{config.checkpoint[:12]}…, which lies here",
+            "calibrate and publish again",
+        )
     if verify:
         for name, expected in sorted(config.files.items()):
             found = file_sha256(folder / name)
@@ -243,8 +287,9 @@ def _write_json(path: Path, data: Any) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def may_replace(folder: Path) -> None:
-    """Raises CheckpointError where `folder` is there and is neither empty nor a router's."""
+def may_replace(folder: Path, recipe: str) -> None:
+    """Raises CheckpointError where `folder` is there and is neither empty nor a router's of the
+    recipe with that name."""
     if not folder.exists() and not folder.is_symlink():
         return
     is_folder = folder.is_dir() and not folder.is_symlink()
@@ -253,6 +298,17 @@ def may_replace(folder: Path) -> None:
             str(folder),
             "exists and is no router's folder",
             "a new name, or an earlier router to replace",
+            "set publish.folder",
+        )
+    if not (folder / ROUTER_FILE).is_file():
+        return
+    provenance = read_json(folder / ROUTER_FILE).get("provenance")
+    earlier = provenance.get("recipe") if isinstance(provenance, dict) else None
+    if earlier != recipe:
+        raise CheckpointError(
+            str(folder),
+            f"holds the router of recipe {earlier!r:.100}",
+            f"a new name, or an earlier router of {recipe!r} to replace",
             "set publish.folder",
         )
 

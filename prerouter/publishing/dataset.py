@@ -43,6 +43,10 @@ class DatasetSummary(Record):
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     repo_id: str | None = None
+    router: Annotated[
+        str | None,
+        Field(pattern=r"^[\w.-]+/[\w.-]+$", description="trained on it, by its name on the Hub"),
+    ] = None
     license: str
     source_license: str | None = None
     language: tuple[str, ...]

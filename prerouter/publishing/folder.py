@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prerouter.core.errors import CheckpointError
+from prerouter.publishing.weights import check_config_numbers, count_numbers
 
 ROUTER_FILE = "router.json"
 CARD_FILE = "README.md"
@@ -19,6 +20,9 @@ ALLOWED_SUFFIXES = frozenset({".safetensors", ".json", ".jinja", ".txt", ".model
 UNLISTED_FILES = frozenset({".gitattributes", CARD_FILE})
 # Left by `git clone` and by the Hub's client; nothing is loaded from them.
 IGNORED_FOLDERS = frozenset({".git", ".cache"})
+# What a router was measured and trained like, for people to look at; nothing is loaded from them.
+REPORT_FOLDERS = frozenset({"evaluation", "training"})
+REPORT_SUFFIXES = frozenset({".svg", ".png", ".csv", ".md"})
 REQUIRED_FILES = (
     ROUTER_FILE,
     CARD_FILE,
@@ -29,10 +33,25 @@ REQUIRED_FILES = (
 )
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
-CODE_KEYS = frozenset({"auto_map", "custom_pipelines", "trust_remote_code"})
+# The last five name a kernel on the Hub, or weights that lie where nothing was checked.
+CODE_KEYS = frozenset(
+    {
+        "auto_map",
+        "custom_pipelines",
+        "trust_remote_code",
+        "attn_implementation",
+        "_attn_implementation",
+        "experts_implementation",
+        "_experts_implementation",
+        "transformers_weights",
+    }
+)
+# Where this lies, transformers looks for another model underneath.
+ADAPTER_FILE = "adapter_config.json"
 MAX_ROUTER_BYTES = 1_000_000
 MAX_CARD_BYTES = 4_000_000
 MAX_JSON_BYTES = 64_000_000
+MAX_TEMPLATE_BYTES = 1_000_000
 MAX_FILES = 1_000
 
 
@@ -54,6 +73,9 @@ def files_in(folder: Path) -> list[str]:
     for path in sorted(folder.iterdir()):
         name = path.name
         if name in IGNORED_FOLDERS and path.is_dir() and not path.is_symlink():
+            continue
+        if name in REPORT_FOLDERS and path.is_dir() and not path.is_symlink():
+            _check_report(path)
             continue
         if len(names) >= MAX_FILES:
             raise CheckpointError(str(folder), f"holds more than {MAX_FILES} files")
@@ -79,11 +101,27 @@ def files_in(folder: Path) -> list[str]:
     return names
 
 
+def _check_report(folder: Path) -> None:
+    """Only pictures and tables, in the folder itself: nobody's loader looks for anything there."""
+    for number, path in enumerate(sorted(folder.iterdir())):
+        if path.is_symlink() or not path.is_file() or path.suffix not in REPORT_SUFFIXES:
+            raise CheckpointError(
+                str(path),
+                "is no picture and no table",
+                ", ".join(sorted(REPORT_SUFFIXES)),
+                "remove it, or do not use this folder",
+            )
+        if number >= MAX_FILES:
+            raise CheckpointError(str(folder), f"holds more than {MAX_FILES} files")
+
+
 def check_sizes(folder: Path, present: list[str]) -> None:
     for name in present:
         if name.endswith(".safetensors"):
             continue
         limit = {ROUTER_FILE: MAX_ROUTER_BYTES, CARD_FILE: MAX_CARD_BYTES}.get(name, MAX_JSON_BYTES)
+        if name.endswith(".jinja"):
+            limit = MAX_TEMPLATE_BYTES
         size = (folder / name).stat().st_size
         if size > limit:
             raise CheckpointError(f"{folder}/{name}", f"has {size} bytes", f"{limit} at most")
@@ -100,7 +138,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def refuse_code(path: Path) -> None:
-    """A config that asks for Python code out of the folder or off the Hub is refused."""
+    """A config that asks for code out of the folder or off the Hub is refused, and so is one that
+    asks for other weights than those that were checked."""
     pending: list[Any] = [read_json(path)]
     while pending:
         node = pending.pop()
@@ -108,7 +147,9 @@ def refuse_code(path: Path) -> None:
             found = sorted(CODE_KEYS & set(node))
             if found:
                 raise CheckpointError(
-                    str(path), f"asks for code by {found[0]}", "models that transformers knows"
+                    str(path),
+                    f"asks for code or files of its own by {found[0]}",
+                    "models that transformers knows",
                 )
             pending.extend(node.values())
         elif isinstance(node, list):
@@ -116,6 +157,10 @@ def refuse_code(path: Path) -> None:
 
 
 def check_weights(folder: Path, present: list[str]) -> None:
+    for name in present:
+        if name.endswith(".safetensors"):
+            count_numbers(folder / name)
+    check_config_numbers(folder / "config.json", read_json(folder / "config.json"))
     if WEIGHTS in present:
         return
     if WEIGHTS_INDEX not in present:
@@ -135,3 +180,25 @@ def check_chat_template(folder: Path, present: list[str]) -> None:
         return
     if not read_json(folder / "tokenizer_config.json").get("chat_template"):
         raise CheckpointError(f"{folder}/chat_template.jinja", "is missing", "a chat template")
+
+
+def tell_what_it_is(folder: Path) -> None:
+    """A folder without router.json that is known for something else is refused by what it is, with
+    the place where its router lies."""
+    if not folder.is_dir() or (folder / ROUTER_FILE).is_file():
+        return
+    around = [folder / "router"]
+    around += [place / "publish" / "router" for place in (folder, *list(folder.parents)[:3])]
+    found = next((path for path in around if (path / ROUTER_FILE).is_file()), None)
+    there = f"give {found}" if found else "run `prerouter publish RECIPE` first"
+    if (folder / "model.skops").is_file():
+        problem = "holds a tree or a forest, which only `prerouter route` asks"
+    elif (folder / "manifest.json").is_file():
+        problem = "is a stage's folder and no router's"
+    elif (folder / "config.json").is_file():
+        problem = f"is a model without {ROUTER_FILE}"
+    elif found:
+        problem = "is the folder of a run, or lies in one, and no router's"
+    else:
+        return
+    raise CheckpointError(str(folder), problem, "a folder that `prerouter publish` wrote", there)

@@ -98,8 +98,13 @@ class Recipe(Section):
         unanswered = [route.value for route in self.label.routes if route not in self.routes]
         if unanswered:
             mistakes.append(f"label.routes {', '.join(unanswered)}: name them in answer.routes")
-        if self.filter and self.label.routes != ROUTES:
-            mistakes.append("traces end in RAG or LC: label.routes compares these two for `filter`")
+        if self.label.routes != ROUTES:
+            if self.filter:
+                mistakes.append(
+                    "traces end in RAG or LC: label.routes compares these two for `filter`"
+                )
+            if self.classify or (self.route and "probe_router" in self.route.routers):
+                mistakes.append("heads have two outputs: label.routes compares RAG and LC for them")
         if self.filter and not (self.teach or self.filter.traces):
             mistakes.append("filter needs `teach`, or own traces by `filter.traces`")
         if self.filter and self.teach and self.filter.traces:

@@ -7,10 +7,12 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, field_validator
 
-from prerouter.core.records import Route, Split
+from prerouter.core.records import Identifier, Route, Split
 from prerouter.recipe.base import Section
 from prerouter.recipe.checks import ChecksSection
 from prerouter.recipe.engine import Dtype
+from prerouter.recipe.hub import Language, Licence, RepoId
+from prerouter.recipe.probe_router import ProbeRouterSection
 
 RouterName = Literal[
     "always_rag",
@@ -19,6 +21,11 @@ RouterName = Literal[
     "guideline",
     "decision_tree",
     "random_forest",
+    "logistic_regression",
+    "gradient_boosting",
+    "nearest_neighbours",
+    "probe_router",
+    "classifier",
     "student_before",
     "student",
     "student_decide",
@@ -42,6 +49,8 @@ BASELINES: tuple[RouterName, ...] = (
     "guideline",
     "decision_tree",
     "random_forest",
+    "logistic_regression",
+    "gradient_boosting",
 )
 
 
@@ -78,6 +87,10 @@ class RouteSection(Section):
     dtype: Dtype = "bfloat16"
     checks: ChecksSection = ChecksSection()
     published: dict[PublishedName, Path] = {}
+    probe: ProbeRouterSection = ProbeRouterSection()
+    embedding: Annotated[
+        Identifier, Field(description="whose vectors of questions nearest_neighbours compares")
+    ] = "embedded:all-MiniLM-L6-v2"
 
     @field_validator("published")
     @classmethod
@@ -119,11 +132,21 @@ class EvaluateSection(Section):
 
 
 class PublishSection(Section):
-    """The router's folder, ready for the Hub."""
+    """The router's folder, ready for the Hub.
+
+    With `adapter`, a student that was trained by LoRA is published as the adapter alone, on top of
+    `base_model`. `raw_text` lets questions and first lines of documents go along with a push.
+    """
 
     folder: Annotated[Path | None, Field(description="where absent, in the run's folder")] = None
-    repo_id: Annotated[str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=96)] = None
+    repo_id: RepoId | None = None
     private: bool = False
-    license: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")] = "apache-2.0"
-    language: tuple[str, ...] = ("en",)
+    license: Licence = "apache-2.0"
+    language: tuple[Language, ...] = ("en",)
     fallback: Route = Route.RAG
+    base_model: Annotated[
+        RepoId | None,
+        Field(description="train.model's name on the Hub, where train.model is a folder"),
+    ] = None
+    adapter: Annotated[bool, Field(description="the LoRA adapter, without its base")] = False
+    raw_text: Annotated[bool, Field(description="let texts of cases go along")] = False

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from prerouter.core.records import MetadataSetting, Split
 from prerouter.recipe.base import Section
 from prerouter.recipe.engine import EngineSection
+from prerouter.recipe.hub import Language, Licence, RepoId
 
 Paradigm = Literal["guided", "direct", "unconstrained"]
 PromptPart = Literal[
@@ -85,12 +86,10 @@ class DatasetSection(Section):
     quotes. `prompt` is the form of the examples' prompts: the student's, where one is trained.
     """
 
-    license: Annotated[str, Field(pattern=r"^[a-z0-9.-]+$")]
+    license: Licence
     source_license: str | None = None
-    language: tuple[str, ...] = ("en",)
-    repo_id: Annotated[
-        str | None, Field(pattern=r"^[\w.-]+/[\w.-]+$", max_length=96, description="as on the Hub")
-    ] = None
+    language: tuple[Language, ...] = ("en",)
+    repo_id: RepoId | None = None
     private: bool = False
     prompt: Literal["guided", "compact"] | None = None
     shard_rows: Annotated[int, Field(ge=1, description="rows of a Parquet file, at most")] = 20_000

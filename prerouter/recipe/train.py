@@ -90,12 +90,68 @@ def _shown(annotation: str) -> str:
 
 
 class LoraSection(Section):
-    """Low-rank adapters by peft; merged in float32 when the router is exported."""
+    """Low-rank adapters by peft; merged in float32 when the router is exported.
+
+    With `quantization` the frozen base is held in 4 or 8 bits by bitsandbytes (QLoRA: Dettmers et
+    al., 2023, arXiv 2305.14314), which needs a GPU and the extra `qlora`.
+    """
 
     r: Annotated[int, Field(gt=0)] = 16
     alpha: Annotated[int, Field(gt=0)] = 32
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    quantization: Literal["nf4", "fp4", "int8"] | None = None
+
+
+class WatchSection(Section):
+    """Looks at the student while it learns: it decides some validation cases, greedily and by the
+    router's own prompt, and route accuracy, LC rate and parse rate are logged beside the loss.
+
+    The weights that routed best are exported, of equals those with the least validation loss;
+    `patience` ends training after so many looks without a better route accuracy. The cases are a
+    seeded sample that holds each ideal route by its share.
+    """
+
+    cases: Annotated[int, Field(gt=0)] = 64
+    every: Annotated[
+        float, Field(gt=0, description="steps; below 1 a share of all steps, such as 0.2")
+    ] = 0.2
+    patience: Annotated[int, Field(gt=0)] | None = None
+    mode: Annotated[
+        StudentMode | None, Field(description="where absent, the first that train.mix holds")
+    ] = None
+
+    @field_validator("every")
+    @classmethod
+    def _whole_steps(cls, value: float) -> float:
+        if value >= 1 and not value.is_integer():
+            raise ValueError(f"{value} is no whole number of steps")
+        return value
+
+
+# What `watch` decides: it needs a whole checkpoint at each look, and the best of them at the end.
+WATCH_SFT_FIELDS = frozenset(
+    {
+        "eval_strategy",
+        "eval_steps",
+        "save_strategy",
+        "save_steps",
+        "load_best_model_at_end",
+        "metric_for_best_model",
+        "greater_is_better",
+    }
+)
+
+
+class WeightsSection(Section):
+    """Cost-sensitive training: an example counts by what a wrong route would cost its case, the
+    size of its score margin |U(LC) - U(RAG)|. The weights' mean over all completion tokens is 1.
+
+    `least` is the smallest weight, as a share of the largest margin's: a tie is learnt a little.
+    """
+
+    by: Literal["margin"]
+    least: Annotated[float, Field(ge=0, le=1)] = 0.1
 
 
 class MixSection(Section):
@@ -137,21 +193,53 @@ class TrainSection(Section):
         str | None, Field(description="a token of the vocabulary other than the end of turn")
     ] = None
     lora: LoraSection | None = None
+    weights: WeightsSection | None = None
+    watch: WatchSection | None = None
+    validation_examples: Annotated[
+        int | None,
+        Field(gt=0, description="for the validation loss, a seeded sample; all where absent"),
+    ] = None
+    processes: Annotated[
+        int | None, Field(gt=0, description="as many the launcher has to start, else an error")
+    ] = None
     sft: dict[str, Any] = {}
 
     @field_validator("sft")
     @classmethod
     def _known_and_ours_to_pass(cls, value: dict[str, Any]) -> dict[str, Any]:
+        check_fields(value, OWNED_SFT_FIELDS, "SFTConfig")
+        return value
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
         mistakes = []
-        for name, setting in value.items():
-            if name in OWNED_SFT_FIELDS:
-                mistakes.append(f"{name} is not set here: use {OWNED_SFT_FIELDS[name]}")
-            elif name not in sft_fields():
-                near = difflib.get_close_matches(name, sft_fields(), n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                mistakes.append(f"{name} is no field of SFTConfig{hint}")
-            elif not _fits(setting, sft_fields()[name]):
-                mistakes.append(f"{name} takes {_shown(sft_fields()[name])}, got {setting!r:.40}")
+        if self.watch:
+            taken = sorted(WATCH_SFT_FIELDS & self.sft.keys())
+            mistakes += [f"sft.{name} is not set beside watch: use watch.every" for name in taken]
+            if self.watch.mode and self.watch.mode not in self.mix.modes:
+                mistakes.append(f"watch.mode {self.watch.mode} is not in mix")
+        if self.weights:
+            joined = [name for name in ("packing", "padding_free") if self.sft.get(name)]
+            mistakes += [f"sft.{name} joins examples, so weights can't stand" for name in joined]
+            if self.sft.get("loss_type", "nll") != "nll" or self.sft.get("label_smoothing_factor"):
+                mistakes.append("weights are for the plain loss: sft.loss_type nll, no smoothing")
         if mistakes:
             raise ValueError("; ".join(mistakes))
-        return value
+        return self
+
+
+def check_fields(settings: dict[str, Any], owned: dict[str, str], kind: str) -> None:
+    """Raises ValueError with every setting of `settings` that is another key's (`owned`), no field
+    of `kind`, a class of TRL's or transformers', or of a type that the field doesn't take."""
+    mistakes = []
+    for name, setting in settings.items():
+        if name in owned:
+            mistakes.append(f"{name} is not set here: use {owned[name]}")
+        elif name not in sft_fields():
+            near = difflib.get_close_matches(name, sft_fields(), n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            mistakes.append(f"{name} is no field of {kind}{hint}")
+        elif not _fits(setting, sft_fields()[name]):
+            mistakes.append(f"{name} takes {_shown(sft_fields()[name])}, got {setting!r:.40}")
+    if mistakes:
+        raise ValueError("; ".join(mistakes))

@@ -1,58 +1,61 @@
-"""The classical baselines: a decision tree (depth 6) and a random forest (8 trees) on metadata.
+"""The classical baselines: routers that scikit-learn learns from metadata and the question.
 
-Pre-Route, section 1 (Chen et al., 2026, arXiv 2605.10235); the features are ours
-(`measures/features.py`). A saved router is a skops file, never a pickle.
+Decision tree and random forest are Pre-Route's (Chen et al., 2026, arXiv 2605.10235, section 1);
+logistic regression, gradient boosting and nearest neighbours stand beside them. The features are
+ours (`measures/features.py`). A saved router is a skops file, never a pickle.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
 import time
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-
-from pydantic import Field, ValidationError
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from prerouter.core.errors import CheckpointError, StageError
-from prerouter.core.records import Decision, Label, Record, Route, RoutingCase
-from prerouter.measures.features import FEATURE_VERSION, FEATURES, case_features
-from prerouter.routers.skops_file import audit, import_skops
+from prerouter.core.records import Decision, Label, Route, RoutingCase, by_cost
+from prerouter.measures.features import FEATURE_VERSION, FEATURES
+from prerouter.retrieval.embedding import SentenceEmbedder
+from prerouter.routers.pipelines import ClassicalKind, blank_input, matrix, new_pipeline
+from prerouter.routers.skops_file import (
+    ABOUT_FILE,
+    SkopsAbout,
+    dump_model,
+    load_model,
+    read_about,
+    write_model,
+)
+from prerouter.routers.soundness import sound_pipeline
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
 
-ClassicalKind = Literal["decision_tree", "random_forest"]
-
-MODEL_FILE = "model.skops"
-ABOUT_FILE = "model.json"
-MAX_MODEL_BYTES = 64_000_000
-MAX_ABOUT_BYTES = 100_000
+DEFAULT_EMBEDDING = "embedded:all-MiniLM-L6-v2"
 
 
-class ClassicalAbout(Record):
-    """`model.json`: what the skops file holds, and what proves it unaltered."""
+class ClassicalAbout(SkopsAbout):
+    """`model.json`: what the skops file holds. `embedding` is the model whose vectors of questions
+    nearest neighbours compares, and `embedding_identity` its files' hash or its commit."""
 
-    format_version: Literal[1] = 1
     kind: ClassicalKind
-    seed: Annotated[int, Field(ge=0)]
     feature_version: int
     features: dict[str, Literal["number", "category"]]
-    classes: tuple[Route, ...]
-    trained_on: Annotated[int, Field(gt=0, description="labelled cases")]
-    versions: Annotated[dict[str, str], Field(description="library to version")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the skops file")]
+    embedding: str | None = None
+    embedding_identity: str | None = None
 
 
 class ClassicalRouter:
-    """LC where the probability of LC is above one half, else RAG: ties go to the cheap route."""
+    """LC where the probability of LC is above one half, else RAG: ties go to the cheap route.
 
-    def __init__(self, kind: ClassicalKind, seed: int) -> None:
+    `embedding` is read by `nearest_neighbours` only: a sentence-transformers model's Hub name, a
+    folder, or an `embedded:` name.
+    """
+
+    def __init__(self, kind: ClassicalKind, seed: int, embedding: str = DEFAULT_EMBEDDING) -> None:
         self.kind: ClassicalKind = kind
         self.seed = seed
+        self._embedding = embedding
+        self._embedder: SentenceEmbedder | None = None
         self._pipeline: Pipeline | None = None
         self._trained_on = 0
 
@@ -66,84 +69,101 @@ class ClassicalRouter:
             raise StageError(
                 self.kind, "has no labelled case to learn from", "at least one in the train split"
             )
-        self._pipeline = _new_pipeline(self.kind, self.seed)
-        self._pipeline.fit(
-            _matrix([case for case, _ in pairs]), [label.route.value for _, label in pairs]
-        )
+        routes = [label.route.value for _, label in pairs]
+        pipeline = new_pipeline(self.kind, self.seed, len(set(routes)), len(pairs))
+        pipeline.fit(self.inputs(matrix([case for case, _ in pairs], self.kind)), routes)
+        _forget_addresses(pipeline)
+        self._pipeline = pipeline
         self._trained_on = len(pairs)
         return self
 
     def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         """One decision for each case, with p_lc. `seconds` is the batch's time shared out."""
-        pipeline = self._fitted()
+        self._fitted()
         if not cases:
             return
         start = time.perf_counter()
-        probabilities = pipeline.predict_proba(_matrix(cases))
+        chances = self._chances(self.inputs(matrix(cases, self.kind)))
         seconds = (time.perf_counter() - start) / len(cases)
-        classes = list(pipeline.classes_)
-        column = classes.index(Route.LC.value) if Route.LC.value in classes else None
         for row, case in enumerate(cases):
-            p_lc = 0.0 if column is None else float(probabilities[row, column])
+            by_route = {route: float(column[row]) for route, column in chances.items()}
             yield Decision(
                 case_id=case.case_id,
                 router=self.name,
-                route=Route.LC if p_lc > 0.5 else Route.RAG,
-                p_lc=p_lc,
+                # The likeliest, of equals the cheapest: `chances` go from cheap to dear.
+                route=max(by_route, key=lambda route: by_route[route]),
+                p_lc=by_route.get(Route.LC, 0.0),
                 seconds=seconds,
             )
 
+    def inputs(self, rows: Any) -> Any:
+        """What the pipeline reads of `matrix`: the rows, or the vectors of their questions."""
+        if self.kind != "nearest_neighbours":
+            return rows
+        return self._started().documents([question for (question,) in rows])
+
+    def p_lc(self, inputs: Any) -> list[float]:
+        """The probability of LC for each row of `inputs`; 0 where no LC was learnt."""
+        found = self._chances(inputs).get(Route.LC)
+        return [0.0] * len(inputs) if found is None else [float(p) for p in found]
+
+    def _chances(self, inputs: Any) -> dict[Route, Any]:
+        """The probability of each route that was learnt, from cheap to dear, for each row."""
+        pipeline = self._fitted()
+        columns = pipeline.predict_proba(inputs).T
+        found = {
+            Route(name): column for name, column in zip(pipeline.classes_, columns, strict=True)
+        }
+        return {route: found[route] for route in by_cost(found)}
+
     def save(self, folder: Path) -> None:
         """Write model.skops, then model.json with its checksum; earlier ones are replaced."""
-        skops_io = import_skops()
-
         pipeline = self._fitted()
-        data = skops_io.dumps(pipeline)
+        data, proof = dump_model(pipeline)
+        near = self.kind == "nearest_neighbours"
         about = ClassicalAbout(
             kind=self.kind,
             seed=self.seed,
             feature_version=FEATURE_VERSION,
             features=FEATURES,
+            embedding=self._embedding if near else None,
+            embedding_identity=self._started().identity if near else None,
             classes=tuple(Route(value) for value in pipeline.classes_),
             trained_on=self._trained_on,
-            versions={name: version(name) for name in ("scikit-learn", "skops", "numpy")},
-            sha256=hashlib.sha256(data).hexdigest(),
+            **proof,
         )
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / MODEL_FILE).write_bytes(data)
-        (folder / ABOUT_FILE).write_text(about.model_dump_json(indent=2) + "\n", "utf-8")
+        write_model(folder, data, about)
 
     @classmethod
     def load(cls, folder: Path) -> Self:
         """A saved router, or a CheckpointError: altered, of other features or versions, unsafe."""
-        skops_io = import_skops()
+        about = read_about(folder, ClassicalAbout)
+        _check_features(folder, about)
+        router = cls(about.kind, about.seed, about.embedding or DEFAULT_EMBEDDING)
+        expected = new_pipeline(about.kind, about.seed, len(about.classes), about.trained_on)
+        classes = [route.value for route in about.classes]
 
-        about = _read_about(folder / ABOUT_FILE)
-        path = folder / MODEL_FILE
-        data = _read_bytes(path, MAX_MODEL_BYTES)
-        if hashlib.sha256(data).hexdigest() != about.sha256:
-            raise CheckpointError(
-                str(path),
-                "is not the file that model.json describes: the checksum differs",
-                next_step="copy the folder anew, or route again",
-            )
-        trusted = audit(data, str(path))
-        try:
-            pipeline = skops_io.loads(data, trusted=trusted)
-            sound = _is_sound(pipeline, about)
-        # A hostile file may fail in skops, zipfile, numpy or scikit-learn; all mean the same here.
-        except Exception as error:  # noqa: BLE001
-            raise CheckpointError(
-                str(path), f"can't be loaded: {type(error).__name__}: {error}"
-            ) from None
-        if not sound:
-            raise CheckpointError(
-                str(path), f"holds another model than the {about.kind} that model.json describes"
-            )
-        router = cls(about.kind, about.seed)
-        router._pipeline = pipeline
+        def sound(found: Any) -> Any | None:
+            pipeline = sound_pipeline(found, expected, classes, about.trained_on)
+            if pipeline is not None:
+                pipeline.predict_proba(blank_input(about.kind, pipeline.n_features_in_))
+            return pipeline
+
+        router._pipeline = load_model(folder, about, about.kind, sound)
         router._trained_on = about.trained_on
+        if about.embedding and router._started().identity != about.embedding_identity:
+            raise CheckpointError(
+                str(folder / ABOUT_FILE),
+                f"was fitted on vectors of another {about.embedding}",
+                "the model with the files it was fitted with",
+                "fit it again",
+            )
         return router
+
+    def _started(self) -> SentenceEmbedder:
+        if self._embedder is None:
+            self._embedder = SentenceEmbedder(self._embedding)
+        return self._embedder
 
     def _fitted(self) -> Pipeline:
         if self._pipeline is None:
@@ -151,119 +171,21 @@ class ClassicalRouter:
         return self._pipeline
 
 
-def _new_pipeline(kind: ClassicalKind, seed: int) -> Pipeline:
-    from sklearn.compose import ColumnTransformer
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import Pipeline
-    from sklearn.preprocessing import OneHotEncoder
-    from sklearn.tree import DecisionTreeClassifier
-
-    models = {
-        "decision_tree": DecisionTreeClassifier(max_depth=6, random_state=seed),
-        "random_forest": RandomForestClassifier(n_estimators=8, random_state=seed, n_jobs=1),
-    }
-    imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-    columns = ColumnTransformer(
-        [
-            ("numbers", imputer, _columns("number")),
-            (
-                "categories",
-                OneHotEncoder(handle_unknown="ignore", sparse_output=False),
-                _columns("category"),
-            ),
-        ]
-    )
-    return Pipeline([("features", columns), ("model", models[kind])])
+def _forget_addresses(pipeline: Pipeline) -> None:
+    """TfidfVectorizer remembers where in memory its stop words lay: two fits would differ."""
+    features = dict(pipeline.steps).get("features")
+    words = features.named_transformers_.get("words") if features is not None else None
+    if words is not None:
+        vars(words).pop("_stop_words_id", None)
 
 
-def _columns(kind: str) -> list[int]:
-    return [index for index, of in enumerate(FEATURES.values()) if of == kind]
-
-
-def _matrix(cases: Sequence[RoutingCase]) -> Any:
-    """Features as an object array (cases, features); a missing number is NaN."""
-    import numpy as np
-
-    rows = []
-    for case in cases:
-        features = case_features(case)
-        rows.append(
-            [
-                math.nan if features[name] is None and kind == "number" else features[name]
-                for name, kind in FEATURES.items()
-            ]
-        )
-    return np.array(rows, dtype=object)
-
-
-def _is_sound(pipeline: Any, about: ClassicalAbout) -> bool:
-    """Whether it is the pipeline that `about` names, with trees that can be walked safely.
-
-    scikit-learn walks a tree in C without looking: a node's child or feature out of range would
-    read foreign memory, a child before its parent would never end.
-    """
-    import numpy as np
-
-    expected = _new_pipeline(about.kind, about.seed)
-    if type(pipeline) is not type(expected):
-        return False
-    if [(n, type(step)) for n, step in pipeline.steps] != [
-        (n, type(step)) for n, step in expected.steps
-    ]:
-        return False
-    model = pipeline.named_steps["model"]
-    if list(model.classes_) != list(about.classes):
-        return False
-    members = [model] if about.kind == "decision_tree" else model.estimators_
-    for member in members:
-        tree = member.tree_
-        if tree.node_count < 1:
-            return False
-        node = np.arange(tree.node_count)
-        inner = tree.children_left != -1
-        for children in (tree.children_left, tree.children_right):
-            child = children[inner]
-            if ((child <= node[inner]) | (child >= tree.node_count)).any():
-                return False
-        feature = tree.feature[inner]
-        if ((feature < 0) | (feature >= model.n_features_in_)).any():
-            return False
-    return bool(members)
-
-
-def _read_bytes(path: Path, limit: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise CheckpointError(str(path), f"can't be read: {error.strerror}") from None
-    if len(data) > limit:
-        raise CheckpointError(str(path), "is too large", f"at most {limit:,} bytes")
-    return data
-
-
-def _read_about(path: Path) -> ClassicalAbout:
-    try:
-        about = ClassicalAbout.model_validate(json.loads(_read_bytes(path, MAX_ABOUT_BYTES)))
-    except (ValueError, RecursionError) as error:
-        problem = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise CheckpointError(str(path), f"describes no classical router: {problem}") from None
+def _check_features(folder: Path, about: ClassicalAbout) -> None:
     if about.feature_version != FEATURE_VERSION or list(about.features.items()) != list(
         FEATURES.items()
     ):
         raise CheckpointError(
-            str(path),
+            str(folder / ABOUT_FILE),
             f"was fitted on other features (version {about.feature_version})",
             f"version {FEATURE_VERSION}: {', '.join(FEATURES)}",
             "fit it again",
         )
-    saved, installed = about.versions.get("scikit-learn", "unknown"), version("scikit-learn")
-    if saved.split(".")[:2] != installed.split(".")[:2]:
-        raise CheckpointError(
-            str(path),
-            f"was saved by scikit-learn {saved}",
-            f"{'.'.join(installed.split('.')[:2])}, which is installed",
-            "fit it again, or install that version",
-        )
-    return about

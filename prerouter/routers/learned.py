@@ -125,7 +125,7 @@ class LearnedRouter:
         temperature = config.temperature
         if isinstance(threshold, Threshold):
             threshold.check(str(folder), config.checkpoint)
-            threshold, temperature = threshold.threshold, threshold.temperature
+            temperature, threshold = threshold.temperature, threshold.threshold
         return cls(
             name,
             _load_model(folder, dtype, batch_size),

@@ -149,6 +149,7 @@ def summarise(
     return DatasetSummary(
         title=(section.repo_id or f"{recipe.name} traces").rpartition("/")[2],
         repo_id=section.repo_id,
+        router=_router(recipe),
         license=section.license,
         source_license=section.source_license,
         language=section.language,
@@ -171,6 +172,15 @@ def summarise(
         report=report,
         versions=installed_versions("pyarrow"),
     )
+
+
+def _router(recipe: Recipe) -> str | None:
+    """The router's name on the Hub, where it is known and no more private than the data set."""
+    publish, section = recipe.publish, recipe.dataset
+    assert section is not None
+    if publish is None or (publish.private and not section.private):
+        return None
+    return publish.repo_id
 
 
 def _sampling(recipe: Recipe, manifest: Manifest) -> TeacherSampling | None:
@@ -260,11 +270,12 @@ def _lost(recipe: Recipe) -> list[str]:
 
 STAGE = Stage(
     name="dataset",
-    # The card tells of all that came before it, and of nothing after.
+    # The card tells of all that came before it, and after it of a router's name alone.
     sections=lambda recipe: {
         "recipe": recipe.model_dump(
             mode="json", exclude={"runs_dir", "prices", "route", "evaluate", "publish"}
-        )
+        ),
+        **({"router": name} if (name := _router(recipe)) else {}),
     },
     parents=_parents,
     run=_run,

@@ -1,19 +1,34 @@
-"""evaluate: the routing table of one split, from decisions, labels and paired scores."""
+"""evaluate: the routing table of one split and the report, from decisions, labels and scores."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 
 from prerouter.core.errors import StageError
-from prerouter.core.records import Decision, Label, PairedScore, RoutingCase, SplitAssignment
-from prerouter.measures.routing import routing_table
+from prerouter.core.records import (
+    Answer,
+    Decision,
+    Label,
+    PairedScore,
+    Reference,
+    RoutingCase,
+    SplitAssignment,
+)
+from prerouter.measures.routing import RoutingRow, routing_table
 from prerouter.measures.tuning import Calibrated, tune
+from prerouter.recipe.prices import load_prices
+from prerouter.recipe.recipe import Recipe
+from prerouter.reporting.material import Material
+from prerouter.reporting.report import PAGE, write_report
+from prerouter.reporting.sections.probes import missing_probes
 from prerouter.reporting.tables import render_markdown, table_json
-from prerouter.runs.manifest import write_json
+from prerouter.runs.manifest import MANIFEST, lineage, write_json
+from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
 
 TABLE_JSON = "table.json"
 TABLE_MARKDOWN = "table.md"
+REPORT = "report"
 
 
 def _run(run: StageRun) -> None:
@@ -36,6 +51,7 @@ def _run(run: StageRun) -> None:
     for decision in run.read("route/rows.jsonl", Decision):
         if decision.case_id in wanted:
             decisions[decision.router].append(decision)
+    calibrated = None
     if run.recipe.calibrate:
         (calibrated,) = run.read("calibrate/rows.jsonl", Calibrated)
         decisions[run.recipe.calibrate.tuned] = tune(
@@ -45,16 +61,19 @@ def _run(run: StageRun) -> None:
             calibrated.threshold.point.threshold,
         )
     run.progress.start("evaluate", None)
+    labels = list(run.read("label/rows.jsonl", Label))
+    scores = list(run.read(run.recipe.scores_file, PairedScore))
     rows = routing_table(
         decisions,
-        list(run.read("label/rows.jsonl", Label)),
-        list(run.read(run.recipe.scores_file, PairedScore)),
+        labels,
+        scores,
         cases,
         fallback=section.fallback,
         resamples=section.resamples,
         confidence=section.confidence,
         seed=run.recipe.seed,
         min_cases=section.min_cases,
+        unseen_models=run.recipe.split.unseen_models,
     )
     write_json(run.folder / TABLE_JSON, {"split": section.split.value, "rows": table_json(rows)})
     (run.folder / TABLE_MARKDOWN).write_text(render_markdown(rows), encoding="utf-8")
@@ -62,24 +81,109 @@ def _run(run: StageRun) -> None:
     run.report["split"] = section.split.value
     run.report["cases"] = len(cases)
     run.report["routers"] = list(decisions)
+    if section.report:
+        _write_report(run, rows, decisions, labels, scores, cases, calibrated)
 
 
-STAGE = Stage(
-    name="evaluate",
-    sections=lambda recipe: {"evaluate": recipe.evaluate},
-    parents=lambda recipe: (
+def _write_report(
+    run: StageRun,
+    rows: list[RoutingRow],
+    decisions: dict[str, list[Decision]],
+    labels: list[Label],
+    scores: list[PairedScore],
+    cases: list[RoutingCase],
+    calibrated: Calibrated | None,
+) -> None:
+    recipe = run.recipe
+    assert recipe.evaluate is not None
+    run.progress.start("evaluate: report", None)
+    wanted = {case.case_id for case in cases}
+    prices, _ = load_prices(recipe.prices)
+    written = write_report(
+        run.folder / REPORT,
+        Material(
+            recipe=recipe,
+            section=recipe.evaluate,
+            rows=rows,
+            decisions=decisions,
+            labels=[label for label in labels if label.case_id in wanted],
+            scores=[score for score in scores if score.case_id in wanted],
+            cases=cases,
+            references=list(run.read("cases/references.jsonl", Reference)),
+            answers={
+                (answer.case_id, answer.route): answer
+                for answer in run.read(recipe.answers_file, Answer)
+                if answer.case_id in wanted
+            },
+            prices=prices,
+            calibrated=calibrated,
+            manifests=lineage(
+                recipe.run_dir, [file.partition("/")[0] for file in _parents(recipe)]
+            ),
+        ),
+    )
+    run.report["report"] = {
+        "page": f"{REPORT}/{PAGE}",
+        "bytes": written.size,
+        "figures": written.figures,
+        "files of numbers": written.files_of_numbers,
+    }
+    if written.note:
+        run.report["report"]["note"] = written.note
+        run.progress.note(f"evaluate: {written.note}")
+
+
+def _parents(recipe: Recipe) -> tuple[str, ...]:
+    calibrated = ("calibrate/rows.jsonl",) if recipe.calibrate else ()
+    read = (
         "cases/rows.jsonl",
         "cases/split.jsonl",
         "label/rows.jsonl",
         "route/rows.jsonl",
         recipe.scores_file,
-        *(("calibrate/rows.jsonl",) if recipe.calibrate else ()),
-    ),
+        *calibrated,
+    )
+    if not (recipe.evaluate and recipe.evaluate.report):
+        return read
+    # Its yield is told where there is one; the routers may have been trained elsewhere.
+    filtered = recipe.filter and (recipe.run_dir / "filter" / MANIFEST).exists()
+    return (
+        *read,
+        "cases/references.jsonl",
+        recipe.answers_file,
+        *(("filter/rows.jsonl",) if filtered else ()),
+    )
+
+
+def _inputs(recipe: Recipe) -> dict[str, str]:
+    """Hashes of what the report reads beside the run."""
+    section = recipe.evaluate
+    if section is None or not section.report:
+        return {}
+    _, prices = load_prices(recipe.prices)
+    for error in missing_probes(section.probes):
+        raise error
+    return {
+        "prices": file_sha256(prices),
+        **{f"evaluate.probes {path}": file_sha256(path) for path in section.probes},
+    }
+
+
+def _lost(recipe: Recipe) -> list[str]:
+    section = recipe.evaluate
+    written = [TABLE_JSON, TABLE_MARKDOWN]
+    if section and section.report:
+        written.append(f"{REPORT}/{PAGE}")
+    paths = [recipe.run_dir / "evaluate" / name for name in written]
+    return [f"{path} is gone" for path in paths if not path.exists()]
+
+
+STAGE = Stage(
+    name="evaluate",
+    sections=lambda recipe: {"evaluate": recipe.evaluate, **recipe.unseen},
+    parents=_parents,
     run=_run,
-    lost=lambda recipe: [
-        f"{path} is gone"
-        for name in (TABLE_JSON, TABLE_MARKDOWN)
-        if not (path := recipe.run_dir / "evaluate" / name).exists()
-    ],
-    packages=("numpy",),
+    inputs=_inputs,
+    lost=_lost,
+    packages=("numpy", "scipy", "matplotlib"),
 )

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prerouter.core.records import RoutingCase
+from prerouter.core.records import ModelFile, RoutingCase
 from prerouter.measures.routing import POOLED, Measure, RoutingRow
 from prerouter.measures.tuning import Calibrated
 from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
+from prerouter.publishing.adapter import ADAPTER_WEIGHTS
 from prerouter.publishing.cards import (
     CardData,
     CardMetric,
+    CardPicture,
     CardTraining,
     RouterCard,
     render_router_card,
 )
 from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
 from prerouter.publishing.names import data_name, measure_name, plain_name, teacher_name
+from prerouter.publishing.weights import checkpoint_sha256
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.tables import render_markdown, table_json
 from prerouter.runs.manifest import Manifest, installed_versions, lineage
 from prerouter.runs.model_files import list_model_files, lost_model_files
+from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
-from prerouter.training.sft import MODEL_DIR
+from prerouter.stages.router_reports import emissions_of, figures_hash, reports_of
+from prerouter.training.sft import ADAPTER_DIR, MODEL_DIR
 
 LIBRARIES = ("torch", "transformers", "trl", "peft")
 
@@ -49,7 +55,7 @@ def router_config(
         temperature=calibrated.temperature.temperature if calibrated else 1.0,
         threshold=calibrated.threshold.point.threshold if calibrated else 0.5,
         fallback=publish.fallback,
-        base_model=plain_name(train.model),
+        base_model=recipe.base_on_hub or plain_name(train.model),
         base_revision=train.revision,
         teacher=teacher,
         provenance=Provenance(
@@ -84,6 +90,7 @@ def make_card(
     manifests: Mapping[str, Manifest],
     rows: Sequence[RoutingRow],
     cases: Sequence[RoutingCase],
+    pictures: Sequence[CardPicture] = (),
 ) -> RouterCard:
     """The card's context, every figure from a manifest or from the routing table."""
     publish, evaluate = recipe.publish, recipe.evaluate
@@ -103,6 +110,7 @@ def make_card(
         training=_training(recipe, manifests["train"]),
         data=CardData(
             name=data_name(recipe),
+            traces=_traces(recipe),
             answer_models=tuple(sorted({case.answer_model.name for case in cases})),
             metric=measure_name(recipe),
             min_margin=recipe.label.min_margin,
@@ -117,7 +125,22 @@ def make_card(
         table=render_markdown(rows),
         confidence=evaluate.confidence,
         collapsed=student.collapsed is not None,
+        base_on_hub=recipe.base_on_hub,
+        adapter=publish.adapter,
+        pictures=tuple(pictures),
+        curves=bool(manifests["train"].report["losses"]),
+        emissions=emissions_of(recipe, manifests["train"]),
+        environment={"Python": platform.python_version()},
     )
+
+
+def _traces(recipe: Recipe) -> str | None:
+    """The data set of the traces, where both are known by name; a private one's is kept private."""
+    dataset, publish = recipe.dataset, recipe.publish
+    assert publish is not None
+    if dataset is None or (dataset.private and not publish.private):
+        return None
+    return dataset.repo_id
 
 
 def _training(recipe: Recipe, manifest: Manifest) -> CardTraining:
@@ -139,11 +162,15 @@ def _training(recipe: Recipe, manifest: Manifest) -> CardTraining:
         max_length=train.max_length,
         dtype=train.dtype,
         lora_rank=train.lora.r if train.lora else None,
+        seconds=None if report["resumed_from"] else report["seconds"],
+        processes=report.get("processes", 1),
+        versions=report["versions"],
     )
 
 
 def _run(run: StageRun) -> None:
-    recipe = run.recipe
+    recipe, publish = run.recipe, run.recipe.publish
+    assert publish is not None
     manifests = lineage(recipe.run_dir, ("train", "evaluate"))
     rows = list(run.read("evaluate/rows.jsonl", RoutingRow))
     parents = {name: found.files["rows.jsonl"].sha256 for name, found in manifests.items()}
@@ -152,15 +179,24 @@ def _run(run: StageRun) -> None:
     if recipe.calibrate and recipe.calibrate.router == "student_decide":
         (calibrated,) = run.read("calibrate/rows.jsonl", Calibrated)
     config = router_config(recipe, teacher_name(recipe), parents, calibrated)
-    card = make_card(
-        recipe, config, manifests, rows, list(run.read("cases/rows.jsonl", RoutingCase))
-    )
+    adapter_dir = recipe.run_dir / "train" / ADAPTER_DIR if publish.adapter else None
+    if calibrated:
+        # Of the student as it was trained, and as it decided what was calibrated on.
+        trained = {file.path: file.sha256 for file in run.read("train/rows.jsonl", ModelFile)}
+        if adapter_dir is not None and (adapter_dir / ADAPTER_WEIGHTS).is_file():
+            trained = {ADAPTER_WEIGHTS: file_sha256(adapter_dir / ADAPTER_WEIGHTS)}
+        config = config.model_copy(update={"threshold_for": checkpoint_sha256(trained)})
+    reports, pictures = reports_of(recipe, manifests["train"])
+    cases = list(run.read("cases/rows.jsonl", RoutingCase))
+    card = make_card(recipe, config, manifests, rows, cases, pictures)
     folder = write_router(
         recipe.run_dir / "train" / MODEL_DIR,
         recipe.published_dir,
         config,
         render_router_card(card),
         {"evaluation.json": {"split": card.data.test_split, "rows": table_json(rows)}},
+        reports,
+        adapter_dir,
     )
     files = list_model_files(folder)
     run.write("rows.jsonl", files)
@@ -181,6 +217,7 @@ STAGE = Stage(
         "evaluate/rows.jsonl",
     ),
     run=_run,
+    inputs=figures_hash,
     lost=lambda recipe: lost_model_files(
         recipe.run_dir / "publish" / "rows.jsonl", recipe.published_dir
     ),

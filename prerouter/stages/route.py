@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from prerouter.core.protocols import Router
 from prerouter.core.records import (
@@ -23,9 +22,13 @@ from prerouter.publishing.checkpoint import ROUTER_FILE
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.route import RouterName
 from prerouter.routers.classical import ClassicalRouter
+from prerouter.routers.classifier import ClassifierRouter
 from prerouter.routers.fixed import AlwaysLc, AlwaysLongRag, AlwaysRag, TaskMajority
 from prerouter.routers.guideline import GuidelineRouter, guideline_hash
+from prerouter.routers.importances import permutation_importances
 from prerouter.routers.learned import LearnedRouter
+from prerouter.routers.pipelines import ClassicalKind
+from prerouter.routers.probe import HeadSettings, ProbedModel, ProbeRouter
 from prerouter.runs.manifest import write_json
 from prerouter.runs.model_files import model_inputs
 from prerouter.runs.rows import file_sha256
@@ -39,13 +42,53 @@ def decision_key(decision: Decision) -> str:
     return f"{decision.router}|{decision.case_id}"
 
 
-def fit_classical(
-    run: StageRun, kind: Literal["decision_tree", "random_forest"], pairs: Pairs
-) -> Router:
-    """Fit a baseline on the training labels, and keep it beside the decisions."""
-    router = ClassicalRouter(kind, seed=run.recipe.seed)
-    router.fit(pairs)
-    router.save(run.folder / "routers" / kind)
+def fit_classical(run: StageRun, kind: ClassicalKind, pairs: Pairs, others: Pairs) -> Router:
+    """Fit a baseline on the training labels, and keep it beside the decisions with what it rests
+    on, by the labels of the `others` that it decides."""
+    assert run.recipe.route is not None
+    router = ClassicalRouter(kind, run.recipe.seed, run.recipe.route.embedding).fit(pairs)
+    folder = run.folder / "routers" / kind
+    router.save(folder)
+    found = permutation_importances(router, others, run.recipe.seed)
+    write_json(folder / "importances.json", found.model_dump(mode="json"))
+    return router
+
+
+def fit_probe_router(run: StageRun, pairs: Pairs) -> Router:
+    """Fit a head on the prompt states of the student, or of the model that `route.probe` names."""
+    train, route = run.recipe.train, run.recipe.route
+    assert route is not None
+    probe = route.probe
+    if probe.model is not None:
+        probed = ProbedModel.of(
+            probe.model,
+            probe.revision,
+            route.dtype,
+            probe.prompt,
+            probe.mode,
+            probe.metadata,
+            probe.thinking,
+        )
+    else:
+        assert train is not None
+        probed = ProbedModel.of(
+            str(run.recipe.run_dir / "train" / "model"),
+            None,
+            route.dtype,
+            train.prompt,
+            # A guided prompt has the six steps whatever the mode, as the teacher's has.
+            train.mix.modes[0] if train.prompt == "compact" else StudentMode.EXPLAIN,
+            train.metadata,
+            train.thinking,
+        )
+    router = ProbeRouter(
+        probed,
+        batch_size=route.batch_size,
+        priced_as=None if probe.model is not None or train is None else train.model,
+    )
+    settings = HeadSettings(probe.head, probe.layer, probe.c, probe.folds, run.recipe.seed)
+    router.fit(pairs, settings, run.folder / "states")
+    router.save(run.folder / "routers" / "probe_router")
     return router
 
 
@@ -84,6 +127,22 @@ def start_student(run: StageRun, name: RouterName) -> Router:
     )
 
 
+def start_classifier(run: StageRun) -> Router:
+    """The student with a classification head."""
+    section, route = run.recipe.classify, run.recipe.route
+    assert section is not None
+    assert route is not None
+    return ClassifierRouter(
+        run.recipe.run_dir / "classify" / "model",
+        section.prompt,
+        section.metadata,
+        max_length=section.max_length,
+        batch_size=route.batch_size,
+        dtype=route.dtype,
+        priced_as=section.model,
+    )
+
+
 def splits_of(recipe: Recipe, name: str) -> set[Split]:
     """The splits that a router decides: those of `route`, and what it is calibrated on."""
     assert recipe.route is not None
@@ -107,7 +166,13 @@ def _run(run: StageRun) -> None:
     pairs = [
         (case, labels[case.case_id])
         for case in cases
-        if case.case_id in labels and sides[case.question_id] is Split.TRAIN
+        if case.case_id in labels
+        and recipe.learning_side(case, sides[case.question_id]) is Split.TRAIN
+    ]
+    others = [
+        (case, labels[case.case_id])
+        for case in cases
+        if case.case_id in labels and sides[case.question_id] in {*section.splits} - {Split.TRAIN}
     ]
     makers: dict[str, Callable[[], Router]] = {
         **{
@@ -126,8 +191,13 @@ def _run(run: StageRun) -> None:
         "always_lc": AlwaysLc,
         "task_majority": lambda: fit_majority(run, pairs),
         "guideline": GuidelineRouter,
-        "decision_tree": lambda: fit_classical(run, "decision_tree", pairs),
-        "random_forest": lambda: fit_classical(run, "random_forest", pairs),
+        "decision_tree": lambda: fit_classical(run, "decision_tree", pairs, others),
+        "random_forest": lambda: fit_classical(run, "random_forest", pairs, others),
+        "logistic_regression": lambda: fit_classical(run, "logistic_regression", pairs, others),
+        "gradient_boosting": lambda: fit_classical(run, "gradient_boosting", pairs, others),
+        "nearest_neighbours": lambda: fit_classical(run, "nearest_neighbours", pairs, others),
+        "probe_router": lambda: fit_probe_router(run, pairs),
+        "classifier": lambda: start_classifier(run),
         "student_before": lambda: start_student(run, "student_before"),
         "student": lambda: start_student(run, "student"),
         "student_decide": lambda: start_student(run, "student_decide"),
@@ -154,8 +224,13 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     inputs = {"guideline": guideline_hash()}
     for name, folder in recipe.route.published.items() if recipe.route else ():
         inputs[f"router {name}"] = file_sha256(folder / ROUTER_FILE)
+    if recipe.route and "probe_router" in recipe.route.routers and recipe.route.probe.model:
+        inputs |= model_inputs(recipe.route.probe.model)
+        inputs["probed prompt"] = prompt_hash(recipe.route.probe.prompt)
     if recipe.checked_after_retrieval:
         inputs |= {f"prompt {form}": prompt_hash(form) for form in CHECK_FORMS}
+    if recipe.classify and _classifies(recipe):
+        inputs["classifier prompt"] = prompt_hash(recipe.classify.prompt)
     if recipe.train:
         inputs["student prompt"] = prompt_hash(recipe.train.prompt)
         if recipe.route and "student_before" in recipe.route.routers:
@@ -163,11 +238,17 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     return inputs
 
 
+def _classifies(recipe: Recipe) -> bool:
+    return recipe.route is not None and "classifier" in recipe.route.routers
+
+
 STAGE = Stage(
     name="route",
     sections=lambda recipe: {
+        **recipe.unseen,
         "route": recipe.route,
         "train": recipe.train,
+        "classify": recipe.classify if _classifies(recipe) else None,
         "calibrate.router": recipe.calibrate.router if recipe.calibrate else None,
         "calibrate.split": recipe.calibrate.split.value if recipe.calibrate else None,
     },
@@ -176,6 +257,7 @@ STAGE = Stage(
         "cases/split.jsonl",
         "label/rows.jsonl",
         *(("train/rows.jsonl",) if recipe.train else ()),
+        *(("classify/rows.jsonl",) if _classifies(recipe) else ()),
         *((recipe.answers_file, recipe.scores_file) if recipe.checked_after_retrieval else ()),
     ),
     run=_run,

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from prerouter.core.records import (
+    Decision,
     Example,
+    Label,
     RoutingCase,
     Split,
     SplitAssignment,
     Trace,
 )
 from prerouter.engines.embedded import resolve_model
+from prerouter.engines.transformers import TransformersModel
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.route import RouteSection
 from prerouter.recipe.teach import PromptPart
 from prerouter.recipe.train import TrainSection
+from prerouter.routers.learned import LearnedRouter
 from prerouter.runs.model_files import list_model_files, lost_model_files, model_inputs
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.training.examples import make_example
 from prerouter.training.sft import MODEL_DIR, train_student
+from prerouter.training.watch import Watch, sample_by_stratum
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 def make_examples(
@@ -45,32 +55,93 @@ def make_examples(
     return examples
 
 
+def watch_of(
+    recipe: Recipe,
+    cases: Mapping[str, RoutingCase],
+    sides: Mapping[str, Split],
+    labels: Iterable[Label],
+) -> Watch | None:
+    """What is looked at while the student learns: it decides a sample of the labelled validation
+    cases, by the router that it will be and the engine that it will run on."""
+    section = recipe.train
+    assert section is not None
+    if section.watch is None:
+        return None
+    held_out = [
+        label
+        for label in labels
+        if (case := cases[label.case_id])
+        and recipe.learning_side(case, sides[case.question_id]) is Split.VALIDATION
+    ]
+    sample = sample_by_stratum(
+        held_out, lambda label: label.route.value, section.watch.cases, recipe.seed
+    )
+    looked_at = [cases[label.case_id] for label in sample]
+    mode = section.watch.mode or section.mix.modes[0]
+    route = recipe.route or RouteSection(routers=("student",))
+    without = recipe.teach.prompt.without if recipe.teach else ()
+
+    def decide(model: Any, tokenizer: PreTrainedTokenizerBase) -> list[Decision]:
+        router = LearnedRouter(
+            "student",
+            TransformersModel.of(model, tokenizer, batch_size=route.batch_size),
+            section.prompt,
+            section.metadata,
+            section.thinking,
+            route.max_tokens,
+            mode=mode,
+            without=without,
+        )
+        return router.decide(looked_at)
+
+    ideal = {label.case_id: label.route for label in sample}
+    return Watch(decide, ideal, section.watch.patience)
+
+
 def _run(run: StageRun) -> None:
     recipe, section = run.recipe, run.recipe.train
     assert section is not None
     cases = {case.case_id: case for case in run.read(recipe.cases_file, RoutingCase)}
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
     without = recipe.teach.prompt.without if recipe.teach else ()
-    examples = make_examples(run.read("filter/rows.jsonl", Trace), cases, sides, section, without)
+    traces = list(run.read("filter/rows.jsonl", Trace))
+    examples = make_examples(traces, cases, sides, section, without)
     run.write("examples.jsonl", examples)
     by_split = {
         split: [example for example in examples if example.split is split]
         for split in (Split.TRAIN, Split.VALIDATION)
     }
+    decided = {trace.case_id: trace.decision for trace in traces}
+    validation = sample_by_stratum(
+        by_split[Split.VALIDATION],
+        lambda example: f"{decided[example.case_id]} {example.mode}",
+        section.validation_examples or len(examples),
+        recipe.seed,
+    )
+    labels = list(run.read("label/rows.jsonl", Label)) if reads_labels(section) else []
     report = train_student(
         by_split[Split.TRAIN],
-        by_split[Split.VALIDATION],
+        validation,
         section,
         resolve_model(section.model),
         run.folder,
         recipe.seed,
         recipe.name,
         run.progress,
+        margins={label.case_id: label.margin for label in labels},
+        watch=watch_of(recipe, cases, sides, labels),
     )
+    if not run.leads:
+        return
     run.write("rejects.jsonl", report.rejects)
     run.write("rows.jsonl", list_model_files(run.folder / MODEL_DIR))
     run.model, run.revision = section.model, section.revision
     run.report.update(report.model_dump(mode="json", exclude={"rejects"}))
+
+
+def reads_labels(section: TrainSection | None) -> bool:
+    """Whether training looks at more than the traces that were kept."""
+    return section is not None and bool(section.watch or section.weights)
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
@@ -87,12 +158,19 @@ def _lost(recipe: Recipe) -> list[str]:
 STAGE = Stage(
     name="train",
     sections=lambda recipe: {
+        **recipe.unseen,
         "train": recipe.train,
         "teach.prompt.without": list(recipe.teach.prompt.without) if recipe.teach else [],
     },
-    parents=lambda recipe: (recipe.cases_file, "cases/split.jsonl", "filter/rows.jsonl"),
+    parents=lambda recipe: (
+        recipe.cases_file,
+        "cases/split.jsonl",
+        "filter/rows.jsonl",
+        *(("label/rows.jsonl",) if reads_labels(recipe.train) else ()),
+    ),
     run=_run,
     inputs=_inputs,
     lost=_lost,
     packages=("torch", "transformers", "trl", "peft", "accelerate"),
+    shared=True,
 )

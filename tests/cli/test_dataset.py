@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import huggingface_hub.constants
 import pytest
 import yaml
 
+from prerouter.core.errors import CombinedError
 from tests.e2e.runner import prerouter
+from tests.publishing.hub_server import HubServer, running_hub
 from tests.stages.tables import table_recipe
 
 TOKEN = "hf_secretsecretsecret"
@@ -60,3 +64,37 @@ def test_a_push_that_fails_leaves_the_folder_and_shows_no_token(
     assert "error: you/traces: the Hub did not take it" in done.stderr
     assert TOKEN not in done.stderr + done.stdout
     assert (recipe.parent / "runs" / "mine" / "dataset" / "hub" / "README.md").is_file()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with running_hub() as server:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", server.endpoint)
+        yield server
+
+
+def push(recipe: Path) -> None:
+    from prerouter.cli.dataset import make_dataset
+
+    assert prerouter("run", str(recipe), "--set", "dataset.repo_id=you/traces").returncode == 0
+    make_dataset(recipe, ["dataset.repo_id=you/traces"], force=False, push=True)
+
+
+def test_a_push_is_a_data_set_on_the_hub(
+    recipe: Path, hub: HubServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    push(recipe)
+    assert "pushed in one commit: " in capsys.readouterr().out
+    assert [created["type"] for created in hub.created] == ["dataset"]
+    assert {"README.md", "report.json", "traces/train-00000.parquet"} <= hub.files.keys()
+
+
+def test_a_key_in_what_is_quoted_is_not_pushed(recipe: Path, hub: HubServer) -> None:
+    rows = recipe.parent / "rows.jsonl"
+    rows.write_text(rows.read_text().replace("What is said", "hf_" + "a1" * 12 + " What is said"))
+    with pytest.raises(CombinedError, match=r"parquet: holds a Hugging Face token: hf_a… \(27"):
+        push(recipe)
+    assert hub.calls == []

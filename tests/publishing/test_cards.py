@@ -16,12 +16,14 @@ from prerouter.publishing import cards
 from prerouter.publishing.cards import (
     CardData,
     CardMetric,
+    CardPicture,
     CardTraining,
     RouterCard,
     escape,
     render_router_card,
 )
 from prerouter.publishing.checkpoint import RouterConfig
+from prerouter.publishing.emissions import Emissions
 
 TABLE = """| router | QA | LC rate |
 |---|---|---|
@@ -67,6 +69,7 @@ def card(config: RouterConfig) -> RouterCard:
         metrics=(CardMetric(type="accuracy", name="route accuracy", value=0.7439),),
         table=TABLE,
         confidence=0.95,
+        base_on_hub="HuggingFaceTB/SmolLM2-135M-Instruct",
     )
 
 
@@ -138,6 +141,83 @@ def test_numbers_that_are_missing_are_left_out(card: RouterCard) -> None:
     text = render_router_card(card.model_copy(update={"training": training}))
     for words in ("None", "validation loss", "last training loss", "LoRA", "learning rate"):
         assert words not in text
+
+
+MEASURED = Emissions(grams=12.3456, kilowatt_hours=0.04, country="France", hardware="1 x L4")
+
+
+def test_what_is_known_beside_is_told(card: RouterCard) -> None:
+    bare = render_router_card(card)
+    for words in ("emissions", "CO2", "![", "losses.csv", "The traces", " s |"):
+        assert words not in bare
+    training = card.training.model_copy(
+        update={"seconds": 61.4, "processes": 2, "versions": {"trl": "1.15.0", "peft": "0.20"}}
+    )
+    told = {
+        "training": training,
+        "data": card.data.model_copy(update={"traces": "you/my_traces"}),
+        "pictures": (
+            CardPicture(path="evaluation/plane.png", title="Cost | quality"),
+            CardPicture(path="training/losses.png", title="Training loss"),
+        ),
+        "curves": True,
+        "emissions": MEASURED,
+        "environment": {"Python": "3.11.9"},
+    }
+    text = render_router_card(card.model_copy(update=told))
+    data = ModelCard(text).data
+    assert data.datasets == ["you/my_traces"]
+    assert data.base_model_relation == "finetune"
+    assert data.co2_eq_emissions == {
+        "emissions": 12.35,
+        "source": "CodeCarbon",
+        "training_type": "fine-tuning",
+        "geographical_location": "France",
+        "hardware_used": "1 x L4",
+    }
+    for words in (
+        "| time | 61 s in 2 processes |",
+        "| emissions | 12.35 g of CO2 equivalent (0.04 kWh), measured by CodeCarbon |",
+        "| trl | 1.15.0 | 1.16.0 |",
+        "| peft | 0.20 |  |",
+        "| Python |  | 3.11.9 |",
+        "`training/losses.csv`",
+    ):
+        assert words in text
+    page = MarkdownIt("commonmark").enable("table").render(text.split("\n---\n", 1)[1])
+    assert '<img src="evaluation/plane.png" alt="Cost | quality" />' in page
+    assert '<img src="training/losses.png"' in page
+    assert '<a href="https://huggingface.co/datasets/you/my_traces">you/my_traces</a>' in page
+
+
+def test_an_adapter_names_its_base_and_the_way_to_merge(card: RouterCard) -> None:
+    text = render_router_card(card.model_copy(update={"adapter": True, "repo_id": "you/router"}))
+    data = ModelCard(text).data
+    assert (data.library_name, data.base_model_relation) == ("peft", "adapter")
+    assert data.base_model == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert "lora" in data.tags
+    assert "(LoRA, rank 16, not merged)" in text
+    assert "prerouter decide" not in text
+    code = text.split("```python\n", 1)[1].split("```", 1)[0]
+    compile(code, "card", "exec")
+    assert 'name = "you/router"' in code
+    assert "merge_and_unload" in code
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"license": "my-own"}, "license 'my-own' is none that it knows"),
+        ({"language": ("english",)}, "language 'english' is no ISO 639 code"),
+        ({"base_on_hub": "/home/me/base"}, "base_model '/home/me/base' is no repository"),
+    ],
+)
+def test_what_the_hub_would_refuse_is_told_at_once(
+    card: RouterCard, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(CheckpointError) as error:
+        render_router_card(card.model_copy(update=changes))
+    assert told in error.value.line
 
 
 def test_text_of_strangers_is_shown_and_not_obeyed(card: RouterCard) -> None:

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
+from safetensors.numpy import save_file
 
 from prerouter.core.errors import CheckpointError
 from prerouter.publishing.checkpoint import RouterConfig, read_router, write_router
+from prerouter.publishing.weights import checkpoint_sha256
 from prerouter.runs.rows import file_sha256
 
 
@@ -135,8 +140,30 @@ def _shards(name: str) -> Callable[[Path], None]:
     return apply
 
 
+def _weights(content: bytes) -> Callable[[Path], None]:
+    return _add("model.safetensors", content)
+
+
+def _safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def _tensor(shape: Any, offsets: Any, dtype: str = "F32") -> dict[str, Any]:
+    return {"weight": {"dtype": dtype, "shape": shape, "data_offsets": offsets}}
+
+
+def _sparse(folder: Path) -> None:
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(65_000_000_000)
+
+
+def _pipe(folder: Path) -> None:
+    os.mkfifo(folder / "more.json")
+
+
 HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no router.json": (lambda f: (f / "router.json").unlink(), "router.json: is missing"),
+    "no router.json": (lambda f: (f / "router.json").unlink(), "model without router.json"),
     "no card": (lambda f: (f / "README.md").unlink(), "README.md: is missing"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "is missing"),
     "no generation config": (lambda f: (f / "generation_config.json").unlink(), "is missing"),
@@ -176,6 +203,53 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "bytes": (lambda f: (f / "router.json").write_bytes(b"\xff\xfe"), "can't be read as JSON"),
     "shard outside": (_shards("../outside.safetensors"), "no weights file here"),
     "shard of code": (_shards("config.json"), "no weights file here"),
+    "kernel": (_edit("config.json", attn_implementation="evil/kernel"), "asks for code"),
+    "set kernel": (_edit("config.json", _attn_implementation="evil/kernel"), "asks for code"),
+    "experts": (_edit("config.json", experts_implementation="evil/kernel"), "asks for code"),
+    "hidden weights": (
+        _edit("config.json", transformers_weights=".cache/evil.bin"),
+        "asks for code or files",
+    ),
+    "adapter": (
+        _add("adapter_config.json", b'{"base_model_name_or_path": "evil/model"}'),
+        "adapter",
+    ),
+    "pipe": (_pipe, "is no file"),
+    "10^9 layers": (_edit("config.json", num_hidden_layers=10**9), "1000 at most"),
+    "10^9 wide": (_edit("config.json", hidden_size=10**9), "at most"),
+    "10^9 wide inside": (_edit("config.json", text_config=[{"vocab_size": 1e9}]), "at most"),
+    "-10^9 experts": (_edit("config.json", num_experts=-(10**9)), "at most"),
+    "endless number": (_edit("config.json", initializer_range=math.inf), "at most"),
+    "NaN in the config": (_edit("config.json", initializer_range=math.nan), "at most"),
+    "NaN threshold": (_edit("router.json", threshold=math.nan), "threshold"),
+    "endless threshold": (_edit("router.json", threshold=math.inf), "threshold"),
+    "NaN temperature": (_edit("router.json", temperature=math.nan), "temperature"),
+    "long reply": (_edit("router.json", max_tokens=10**9), "max_tokens"),
+    "another's threshold": (_edit("router.json", threshold_for="ab" * 32), "fitted to checkpoint"),
+    "long template": (
+        lambda f: (f / "chat_template.jinja").write_text("x" * 1_000_001),
+        "1000000 at most",
+    ),
+    "huge tokenizer": (
+        lambda f: os.truncate(f / "tokenizer.json", 64_000_001),
+        "64000000 at most",
+    ),
+    "huge weights": (_sparse, "64000000000 at most"),
+    "empty weights": (_weights(b""), "has a header of 0 bytes"),
+    "endless header": (_weights(_safetensors({}, length=2**63)), "has a header of 9223"),
+    "long header": (_weights(_safetensors({}, length=15_000_000)), "has a header of 15000000"),
+    "no header": (_weights(_safetensors(b"{]")), "can't be read"),
+    "deep header": (_weights(_safetensors(b"[" * 200_000)), "can't be read"),
+    "header of a list": (_weights(_safetensors([1])), "can't be read"),
+    "tensor of nothing": (_weights(_safetensors({"weight": None})), "can't be read"),
+    "more than there is": (_weights(_safetensors(_tensor([10**9], [0, 4]), b"0000")), "agree"),
+    "beyond the end": (_weights(_safetensors(_tensor([2], [0, 8]), b"0000")), "agree"),
+    "turned offsets": (_weights(_safetensors(_tensor([1], [8, 4]), b"00000000")), "agree"),
+    "negative": (_weights(_safetensors(_tensor([-1, -1], [0, 4]), b"0000")), "whole number"),
+    "half": (_weights(_safetensors(_tensor([0.5, 2], [0, 4]), b"0000")), "whole number"),
+    "true": (_weights(_safetensors(_tensor([True], [0, 4]), b"0000")), "whole number"),
+    "own type": (_weights(_safetensors(_tensor([1], [0, 4], "PICKLE"), b"0000")), "can't be read"),
+    "undescribed": (_weights(_safetensors(_tensor([1], [0, 4]), b"0000evil")), "other bytes"),
 }
 
 
@@ -206,3 +280,55 @@ def test_what_git_and_the_hub_add_is_no_harm(router: Path) -> None:
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no such folder"):
         read_router(tmp_path / "nowhere")
+
+
+def test_a_threshold_is_bound_to_the_checkpoint_it_was_fitted_to(
+    model_dir: Path, config: RouterConfig, tmp_path: Path
+) -> None:
+    weights = file_sha256(model_dir / "model.safetensors")
+    fitted = config.model_copy(update={"threshold": 0.3, "threshold_for": weights})
+    folder = write_router(model_dir, tmp_path / "router", fitted, "# card\n")
+    assert read_router(folder).checkpoint == weights
+    # Trained again: other weights, and the threshold of before.
+    save_file({"weight": np.ones((2, 3), np.float32)}, model_dir / "model.safetensors")
+    with pytest.raises(CheckpointError, match="fitted to checkpoint"):
+        write_router(model_dir, tmp_path / "again", fitted, "# card\n")
+    assert not (tmp_path / "again").exists()
+
+
+def test_several_weights_files_are_one_checkpoint() -> None:
+    files = {"b.safetensors": "2" * 64, "a.safetensors": "1" * 64, "config.json": "3" * 64}
+    name = checkpoint_sha256(files)
+    assert name == checkpoint_sha256(dict(sorted(files.items())))
+    assert name != checkpoint_sha256({**files, "a.safetensors": "4" * 64})
+    assert name == checkpoint_sha256({**files, "config.json": "5" * 64})
+
+
+OTHER_FOLDERS = {
+    "trees": ("route/routers/decision_tree", "model.skops", "holds a tree or a forest"),
+    "stage": ("publish", "manifest.json", "is a stage's folder"),
+    "model": ("train/model", "config.json", "is a model without router.json"),
+    "run": ("", "recipe.yaml", "is the folder of a run"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FOLDERS)
+@pytest.mark.parametrize("published", [True, False])
+def test_another_folder_is_told_for_what_it_is_and_where_the_router_lies(
+    name: str, published: bool, router: Path, tmp_path: Path
+) -> None:
+    place, file, message = OTHER_FOLDERS[name]
+    target = tmp_path / "run" / "publish" / "router"
+    if published:
+        shutil.copytree(router, target)
+    folder = tmp_path / "run" / place
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text("x")
+    with pytest.raises(CheckpointError) as refused:
+        read_router(folder)
+    if published:
+        assert message in refused.value.line
+        assert f"give {target}" in refused.value.line
+    elif name != "run":
+        assert message in refused.value.line
+        assert "run `prerouter publish RECIPE` first" in refused.value.line

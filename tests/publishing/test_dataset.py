@@ -206,3 +206,10 @@ def test_text_of_strangers_is_shown_and_not_obeyed(summary: DatasetSummary) -> N
     assert page.count("<h1>") == 1
     assert page.count("<pre>") == 1
     compile(body.split("```python\n", 1)[1].split("```", 1)[0], "card", "exec")
+
+
+def test_the_card_names_the_router_that_learnt_from_it(summary: DatasetSummary) -> None:
+    assert "A router that learnt" not in render_dataset_card(summary)
+    text = render_dataset_card(summary.model_copy(update={"router": "some_one/router"}))
+    link = "[some\\_one/router](https://huggingface.co/some_one/router)"
+    assert f"A router that learnt from them: {link}." in text

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import prerouter
-from prerouter.core.errors import CheckpointError
+from prerouter.core.errors import CheckpointError, PrerouterError
 from prerouter.core.protocols import (
     ChoiceScores,
     Completion,
@@ -34,11 +34,14 @@ from prerouter.core.records import (
     StudentMode,
 )
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
+from prerouter.measures.calibration import apply_temperature
 from prerouter.measures.tuning import tune
 from prerouter.prompts.render import PROMPT_VERSION, prompt_hash, render_student
 from prerouter.prompts.trace import format_trace, trace_schema
 from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.publishing.threshold import Threshold
 from prerouter.routers.learned import LearnedRouter
+from prerouter.runs.rows import file_sha256
 
 from ..tiny_model import make_tiny_model
 
@@ -342,3 +345,75 @@ def test_an_altered_folder_is_refused_before_it_is_loaded(tiny: Path, tmp_path: 
     with pytest.raises(CheckpointError, match="was altered"):
         LearnedRouter.from_pretrained(folder)
     assert LearnedRouter.from_pretrained(folder, verify=False).name == "student"
+
+
+def test_a_threshold_brings_its_temperature_and_belongs_to_its_checkpoint(
+    tiny: Path, tmp_path: Path
+) -> None:
+    folder = publish(tiny, tmp_path / "router", modes=(StudentMode.DECIDE,))
+    load = partial(LearnedRouter.from_pretrained, folder, dtype="float32")
+    plain = load()
+    assert plain.checkpoint == file_sha256(folder / "model.safetensors")
+    fitted = Threshold(threshold=-1, temperature=2.0, threshold_for=plain.checkpoint)
+    (before,), (after,) = plain.decide(case(1)), load(threshold=fitted).decide(case(1))
+    assert before.p_lc is not None
+    assert after.p_lc == pytest.approx(apply_temperature([before.p_lc], 2.0)[0])
+    assert after.route is Route.LC
+    other = fitted.model_copy(update={"threshold_for": "ab" * 32})
+    with pytest.raises(CheckpointError, match="fitted to checkpoint abababababab…"):
+        load(threshold=other)
+
+
+def rewrite(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text, "utf-8")
+    path = folder / "router.json"
+    data = json.loads(path.read_text())
+    data["files"][name] = file_sha256(folder / name)
+    path.write_text(json.dumps(data), "utf-8")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "qwen3"},  # The sizes that are left out are those of a large model.
+        {"num_hidden_layers": 999},
+        {"hidden_size": 4_096},
+        {"intermediate_size": 16_000_000},
+        {"num_attention_heads": 4_096},
+        {"head_dim": 1_000_000},
+        {"vocab_size": 16_000_000},
+        {"hidden_size": -64, "vocab_size": -64},
+    ],
+)
+def test_a_model_that_its_weights_do_not_hold_is_never_built(
+    config: dict[str, object], tiny: Path, tmp_path: Path
+) -> None:
+    folder = publish(tiny, tmp_path / "router")
+    own = {} if "model_type" in config else json.loads((folder / "config.json").read_text())
+    rewrite(folder, "config.json", json.dumps({**own, **config}))
+    with pytest.raises(CheckpointError, match=r"config\.json: describes "):
+        LearnedRouter.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.json", '{"model_type": "no such type"}'),
+        ("config.json", '{"model_type": "bert"}'),
+        ("config.json", '{"model_type": ["qwen3"]}'),
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "[" * 100_000),
+        ("generation_config.json", '{"eos_token_id": "<|im_end|>"}'),
+        ("generation_config.json", '{"eos_token_id": [[1], {"a": 2}]}'),
+        ("chat_template.jinja", "{{ ''.__class__.__mro__[1].__subclasses__() }}"),
+        ("chat_template.jinja", "{% for"),
+    ],
+)
+def test_files_that_can_not_be_loaded_are_refused_in_a_line(
+    name: str, text: str, tiny: Path, tmp_path: Path
+) -> None:
+    folder = publish(tiny, tmp_path / "router")
+    rewrite(folder, name, text)
+    with pytest.raises(PrerouterError) as refused:
+        LearnedRouter.from_pretrained(folder)
+    assert len(refused.value.lines) == 1

@@ -54,7 +54,7 @@ def study(finished_run: Path, tiny_model: Path) -> ProbeStudy:
             "runs_dir": finished_run.parent,
             "run": finished_run,
             "rows": [
-                row | {"name": "guided", "prompt": "guided"},
+                row | {"name": "direct", "prompt": "direct"},
                 row | {"name": "compact", "prompt": "compact", "own_route": "decision_tree"},
             ],
             "c": [1e-3, 1.0],
@@ -95,7 +95,7 @@ def test_each_row_is_probed_for_each_target(study: ProbeStudy, outcome: StudyOut
 
 
 def test_missing_labels_are_counted_and_one_class_is_refused(outcome: StudyOutcome) -> None:
-    label, kind = found(outcome, "guided", "ideal_label"), found(outcome, "guided", "document_type")
+    label, kind = found(outcome, "direct", "ideal_label"), found(outcome, "direct", "document_type")
     assert kind.train_cases + kind.test_cases == (
         label.train_cases + label.test_cases + label.left_out.get("no_target", 0)
     )
@@ -122,8 +122,8 @@ def test_own_routes_are_a_routers_or_a_forced_choice(
     decided = found(outcome, "compact", "own_route")
     assert set(decided.classes) <= {"RAG", "LC"}
     assert decided.left_out == {}
-    forced = found(outcome, "guided", "own_route")
-    assert forced.train_cases == found(outcome, "guided", "task_type").train_cases
+    forced = found(outcome, "direct", "own_route")
+    assert forced.train_cases == found(outcome, "direct", "task_type").train_cases
 
 
 def test_a_second_time_nothing_is_done(
@@ -193,7 +193,21 @@ def test_a_run_with_no_case_to_probe_is_told(study: ProbeStudy, tmp_path: Path) 
     for stage in stages_of(recipe):
         execute(stage, recipe, SilentProgress())
     with pytest.raises(StageError, match="holds no case in its train and test splits"):
-        run_study(changed(study, run=recipe.run_dir, name="none"), SilentProgress())
+        run_study(
+            changed(study, run=recipe.run_dir, name="none", targets=["ideal_label"]),
+            SilentProgress(),
+        )
+
+
+def test_prompts_that_the_model_can_not_read_are_counted(study: ProbeStudy) -> None:
+    row = study.rows[0].model_dump() | {"prompt": "guided"}
+    long = changed(study, name="long", rows=[row], targets=["ideal_label"])
+    (result,) = run_study(long, SilentProgress()).results
+    # Its guidelines take more than the 2,048 tokens of a model with so small a vocabulary.
+    assert result.left_out["no_state"] > 90
+    assert result.measures[ProbeMeasure.ACCURACY].value is None
+    assert "0 training cases" in str(result.measures[ProbeMeasure.ACCURACY].note)
+    assert "cases left out: no state" in (long.folder / "table.md").read_text("utf-8")
 
 
 def test_the_command_prints_the_table_and_where_it_lies(

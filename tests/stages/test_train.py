@@ -5,10 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from prerouter.recipe.recipe import Recipe
-from prerouter.runs.stage import Stage
+from prerouter.core.protocols import SilentProgress
+from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.recipe.train import WatchSection, WeightsSection
+from prerouter.runs.stage import Stage, execute
 from prerouter.stages import route, train
+from prerouter.stages.pipeline import stages_of
+
+from ..e2e.runner import make_recipe
+from ..tiny_model import make_tiny_model
 
 
 def recipe(model: str, routers: list[str]) -> Recipe:
@@ -41,3 +48,39 @@ def test_a_model_folder_whose_weights_change_is_another_input(
     weights.write_bytes(bytes(99) + b"1")
     os.utime(weights, ns=(1, 1))
     assert (stage.inputs(recipe(str(tmp_path), routers)) != before) is reads
+
+
+def test_labels_are_read_where_training_looks_beyond_the_kept_traces() -> None:
+    plain = recipe("tiny", ["student"])
+    assert "label/rows.jsonl" not in train.STAGE.parents(plain)
+    assert plain.train is not None
+    for changes in ({"watch": WatchSection()}, {"weights": WeightsSection(by="margin")}):
+        section = plain.train.model_copy(update=changes)
+        asked = plain.model_copy(update={"train": section})
+        assert "label/rows.jsonl" in train.STAGE.parents(asked)
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 4}])
+def test_a_look_really_generates_and_leaves_the_student_as_it_was(
+    lora: dict[str, int] | None, tmp_path: Path
+) -> None:
+    """A student of random weights writes no trace in four tokens: every look says so."""
+    path = make_recipe(tmp_path, make_tiny_model(tmp_path / "tiny"))
+    data = yaml.safe_load(path.read_text())
+    for name in ("calibrate", "evaluate", "publish"):
+        del data[name]
+    data["train"] |= {
+        "watch": {"cases": 3, "every": 1, "mode": "explain"},
+        "validation_examples": 2,
+        "lora": lora,
+    }
+    del data["train"]["mix"]
+    path.write_text(yaml.safe_dump({**data, "route": {"routers": ["student"], "max_tokens": 4}}))
+    run = load_recipe(path)
+    for stage in stages_of(run)[:-1]:
+        outcome = execute(stage, run, SilentProgress())
+    report = outcome.manifest.report
+    assert report["validation_examples"] == 2
+    assert [(look["step"], look["parse_rate"]) for look in report["watched"]] == [(1, 0), (2, 0)]
+    # Nothing parsed at either look: of equals, the likelier.
+    assert report["exported_step"] == 2

@@ -1,0 +1,219 @@
+"""The client of a service: typed, with a time limit, and one layer of retries."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Self
+
+from pydantic import ValidationError
+
+from prerouter.core.errors import InputError, PrerouterError
+from prerouter.core.records import RoutingCase
+from prerouter.engines.retries import is_passing, retry_after_seconds
+from prerouter.serving.wire import (
+    MAX_CASES,
+    AskedCase,
+    AskedCases,
+    Health,
+    Refusal,
+    Routed,
+    RoutedCases,
+    to_asked,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+BACKOFF_SECONDS = 0.2
+_CONNECT_SECONDS = 5.0
+
+Asked = RoutingCase | AskedCase
+
+
+class ServiceError(PrerouterError):
+    """The service could not be asked, or refused; `status` is its HTTP status, if it gave one."""
+
+    status: int | None = None
+
+
+class _PassingError(Exception):
+    """What may be over at the next attempt, with what to raise where there is none."""
+
+    def __init__(self, error: ServiceError, retry_after: float | None) -> None:
+        self.error = error
+        self.retry_after = retry_after
+        super().__init__(error.line)
+
+
+class Client:
+    """Asks a `prerouter serve` for decisions. Public as prerouter.Client.
+
+    `timeout` is in seconds, of one attempt; keep it above the service's own. Connections that fail,
+    429 and 5xx are tried again, `attempts` times in all, after Retry-After where it was sent and a
+    drawn back-off; each wait is `max_wait_seconds` at most. A decision changes nothing, so asking
+    twice does no harm. Neither redirects nor the environment's proxies are followed: the key goes
+    to `base_url` alone. Safe to share between threads. Raises ServiceError for what stays refused.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        timeout: float = 90.0,
+        attempts: int = 4,
+        max_wait_seconds: float = 30.0,
+    ) -> None:
+        import httpx2
+
+        if not re.match("https?://[^/]", base_url):
+            raise InputError("base_url", "is no address", "http://HOST:PORT")
+        if attempts < 1:
+            raise InputError("attempts", f"is {attempts}", "1 at least")
+        self._base_url = base_url.rstrip("/")
+        self._attempts = attempts
+        self._max_wait_seconds = max_wait_seconds
+        if api_key is not None and not re.fullmatch("[!-~]+", api_key):
+            raise InputError("api_key", "is empty or holds a sign that no key has", "plain ASCII")
+        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        limit = httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
+        self._http = httpx2.Client(headers=headers, timeout=limit, trust_env=False)
+        self._async_http = httpx2.AsyncClient(headers=headers, timeout=limit, trust_env=False)
+
+    def decide(self, cases: Asked | Sequence[Asked]) -> list[Routed]:
+        """Decisions for one case or several, in their order."""
+        found: list[Routed] = []
+        for part in _parts(cases):
+            for attempt in range(1, self._attempts + 1):
+                try:
+                    found += _read(self._post(part), part, self._base_url)
+                    break
+                except _PassingError as fault:
+                    time.sleep(self._pause(fault, attempt))
+        return found
+
+    async def adecide(self, cases: Asked | Sequence[Asked]) -> list[Routed]:
+        """The same without blocking the event loop. Use one client in one event loop."""
+        found: list[Routed] = []
+        for part in _parts(cases):
+            for attempt in range(1, self._attempts + 1):
+                try:
+                    found += _read(await self._apost(part), part, self._base_url)
+                    break
+                except _PassingError as fault:
+                    await asyncio.sleep(self._pause(fault, attempt))
+        return found
+
+    def health(self) -> Health:
+        """What runs there, ready or stalled; asked once."""
+        import httpx2
+
+        place = f"{self._base_url}/healthz"
+        try:
+            return Health.model_validate_json(self._http.get(place).content)
+        except httpx2.HTTPError as error:
+            raise ServiceError(place, f"can't be asked: {_reason(error)}") from None
+        except ValidationError:
+            raise ServiceError(place, "is no service of prerouter's") from None
+
+    def close(self) -> None:
+        self._http.close()
+
+    async def aclose(self) -> None:
+        self._http.close()
+        await self._async_http.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def _post(self, part: AskedCases) -> httpx2.Response:
+        import httpx2
+
+        try:
+            return self._http.post(self._place, content=_body(part), headers=_JSON)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    async def _apost(self, part: AskedCases) -> httpx2.Response:
+        import httpx2
+
+        try:
+            return await self._async_http.post(self._place, content=_body(part), headers=_JSON)
+        except httpx2.HTTPError as error:
+            raise self._unreachable(error) from None
+
+    @property
+    def _place(self) -> str:
+        return f"{self._base_url}/v1/route"
+
+    def _unreachable(self, error: httpx2.HTTPError) -> _PassingError:
+        return _PassingError(
+            ServiceError(
+                self._base_url,
+                f"can't be asked: {_reason(error)}",
+                next_step="see whether `prerouter serve` runs there",
+            ),
+            None,
+        )
+
+    def _pause(self, fault: _PassingError, attempt: int) -> float:
+        """Seconds to wait before the next attempt; where none is left, the fault is raised."""
+        if attempt == self._attempts:
+            raise fault.error from None
+        backoff = random.uniform(0, BACKOFF_SECONDS * 2**attempt)  # noqa: S311 -- no secret
+        return min((fault.retry_after or 0.0) + backoff, self._max_wait_seconds)
+
+
+_JSON = {"content-type": "application/json"}
+
+
+def _parts(cases: Asked | Sequence[Asked]) -> Iterator[AskedCases]:
+    several = [cases] if isinstance(cases, Asked) else list(cases)
+    asked = [to_asked(case) if isinstance(case, RoutingCase) else case for case in several]
+    for start in range(0, len(asked), MAX_CASES):
+        yield AskedCases(cases=tuple(asked[start : start + MAX_CASES]))
+
+
+def _body(part: AskedCases) -> bytes:
+    return part.model_dump_json(exclude_none=True).encode()
+
+
+def _read(response: httpx2.Response, part: AskedCases, base_url: str) -> tuple[Routed, ...]:
+    status = response.status_code
+    if status != 200:
+        error = ServiceError(base_url, f"answers {status}: {_told(response.content)}")
+        error.status = status
+        if is_passing(status):
+            raise _PassingError(error, retry_after_seconds(response.headers.get("retry-after")))
+        raise error
+    try:
+        decisions = RoutedCases.model_validate_json(response.content).decisions
+    except ValidationError:
+        raise ServiceError(base_url, "answers what is no decision") from None
+    if [each.case_id for each in decisions] != [case.case_id for case in part.cases]:
+        raise ServiceError(base_url, "answers other cases than it was asked")
+    return decisions
+
+
+def _told(content: bytes) -> str:
+    try:
+        return Refusal.model_validate_json(content).error[:300]
+    except ValidationError:
+        return "no reason that can be read"
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error!s:.200}".removesuffix(": ")
