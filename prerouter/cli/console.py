@@ -21,7 +21,7 @@ from rich.progress import (
 
 def plain(text: str, *, error: bool = False) -> None:
     """One line as it is: no markup, no wrapping, for text that may come from a stranger."""
-    write(_visible(text) + "\n", sys.stderr if error else sys.stdout)
+    write(visible(text) + "\n", sys.stderr if error else sys.stdout)
 
 
 def write(text: str, stream: TextIO) -> None:
@@ -34,12 +34,20 @@ def write(text: str, stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
+    """`text` with what doesn't print written out."""
     # A terminal would obey escape sequences that a document or a server put into its text.
     return "".join(
         character if character.isprintable() or character in "\n\t" else repr(character)[1:-1]
         for character in text
     )
+
+
+def results_console() -> Console:
+    """Where tables are drawn. A file or a pipe has no width of its own: it gets the one that the
+    tables are made for."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
 
 
 class TerminalProgress:
@@ -69,7 +77,7 @@ class TerminalProgress:
 
     def note(self, message: str) -> None:
         if self._console.is_terminal:
-            self._console.print(_visible(message), markup=False, highlight=False, soft_wrap=True)
+            self._console.print(visible(message), markup=False, highlight=False, soft_wrap=True)
         else:
             plain(message, error=True)
 

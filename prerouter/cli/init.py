@@ -70,6 +70,5 @@ def init(
     validate(Recipe, parse_yaml(text, str(recipe)), str(recipe))
     recipe.parent.mkdir(parents=True, exist_ok=True)
     recipe.write_text(text, encoding="utf-8")
-    plain(
-        f"{recipe}: written; mend what is yours in it, then: prerouter check {shlex.quote(str(recipe))}"
-    )
+    check = f"prerouter check {shlex.quote(str(recipe))}"
+    plain(f"{recipe}: written; mend what is yours in it, then: {check}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from prerouter.core.errors import CheckpointError, InputError, PrerouterError
 from prerouter.publishing.checkpoint import may_replace
 from prerouter.recipe.recipe import Recipe
+from prerouter.reporting.sections.probes import missing_probes
 from prerouter.sources.human_scores import missing_human_scores
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
@@ -18,13 +19,15 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
         *missing_sources(recipe),
         *missing_human_scores(recipe),
         *missing_traces(recipe.filter),
+        *missing_probes(recipe.evaluate.probes if recipe.evaluate else ()),
     ]
-    model = recipe.train.model if recipe.train else ""
-    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
-        errors.append(InputError(model, "no such folder", next_step="mend train.model"))
+    for key, section in (("train", recipe.train), ("classify", recipe.classify)):
+        model = section.model if section else ""
+        if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+            errors.append(InputError(model, "no such folder", next_step=f"mend {key}.model"))
     if recipe.publish:
         try:
-            may_replace(recipe.published_dir)
+            may_replace(recipe.published_dir, recipe.name)
         except CheckpointError as error:
             errors.append(error)
     return errors

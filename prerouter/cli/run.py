@@ -10,6 +10,8 @@ from prerouter.cli.show import print_table
 from prerouter.core.errors import CombinedError, RecipeError
 from prerouter.recipe.recipe import Recipe, load_recipe
 from prerouter.runs.ancestors import check_ancestors
+from prerouter.runs.follow import follow
+from prerouter.runs.processes import rank
 from prerouter.runs.stage import Outcome, execute
 
 
@@ -37,6 +39,10 @@ def run_recipe(
         check_ancestors(VERBS[only], recipe, VERBS)
     elif errors := unmet(recipe):
         raise CombinedError(errors)
+    if rank():
+        for stage in stages:
+            follow(stage, recipe, force=force, skip_bad=skip_bad)
+        return
     with TerminalProgress() as progress:
         for stage in stages:
             outcome = execute(
@@ -73,6 +79,8 @@ def _print_paths(recipe: Recipe, stages: Sequence[str]) -> None:
         plain(f"  {recipe.run_dir / name}/")
     if "evaluate" in stages:
         plain(f"  {recipe.run_dir / 'evaluate' / 'table.md'}")
+        if recipe.evaluate and recipe.evaluate.report:
+            plain(f"  {recipe.run_dir / 'evaluate' / 'report' / 'index.html'}")
     if "dataset" in stages:
         plain(f"  {recipe.dataset_dir}/  (the data set, ready for the Hub)")
     if "publish" in stages:

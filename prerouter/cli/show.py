@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from prerouter.cli.console import plain, write
+from prerouter.cli.console import plain, results_console, write
 from prerouter.core.errors import InputError, StageError
 from prerouter.runs.manifest import read_manifest
 
@@ -46,16 +46,11 @@ def show_run(folder: Path) -> None:
 
 def print_table(run_folder: Path) -> None:
     """The routing table of a finished evaluation, as rich draws it."""
-    from rich.console import Console
-
     from prerouter.measures.routing import RoutingRow
     from prerouter.reporting.tables import terminal_table
     from prerouter.runs.rows import read_rows
 
-    console = Console()
-    if not console.is_terminal:
-        # A file or a pipe has no width of its own: the one that the table is made for.
-        console = Console(width=120)
+    console = results_console()
     rows = list(read_rows(run_folder / "evaluate" / "rows.jsonl", RoutingRow))
     with console.capture() as captured:
         for part in terminal_table(rows, console.width):

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 # These go one way by design, or as the labels have it; any other router that does has collapsed.
-FIXED_ROUTERS = frozenset({"always_rag", "always_lc", ORACLE})
+FIXED_ROUTERS = frozenset({"always_rag", "always_long_rag", "always_lc", ORACLE})
 
-_HEADINGS: dict[Measure, str] = {
+HEADINGS: dict[Measure, str] = {
     Measure.QA: "QA",
     Measure.LC_RATE: "LC rate",
     Measure.ACCURACY: "Accuracy",
@@ -71,7 +71,7 @@ def render_markdown(rows: Sequence[RoutingRow]) -> str:
     """A GitHub-flavoured table for each answer model. Names are escaped, ends with a newline."""
     blocks = []
     for part in _parts(rows):
-        header = ["Router", *_HEADINGS.values(), "Undecided"]
+        header = ["Router", *HEADINGS.values(), "Undecided"]
         lines = [
             f"**{escape_markdown(part.title)}**",
             "",
@@ -95,7 +95,7 @@ def terminal_table(rows: Sequence[RoutingRow], width: int = 120) -> list[Table]:
 
     Names stand as text, so that markup in them is shown and not obeyed.
     """
-    measures = list(_HEADINGS)
+    measures = list(HEADINGS)
     if width >= _WIDE:
         return [_table(part, measures) for part in _parts(rows)]
     half = len(measures) // 2
@@ -126,10 +126,10 @@ def _table(part: _Part, measures: Sequence[Measure]) -> Table:
     # Of a fixed width, so that a narrow terminal breaks no name: figures are wrapped first.
     table.add_column("Router", overflow="fold", width=min(longest, _ROUTER_WIDTH))
     for measure in measures:
-        heading = _HEADINGS[measure].replace(" ", "\n")
+        heading = HEADINGS[measure].replace(" ", "\n")
         table.add_column(heading, justify="right", overflow="fold")
     table.add_column("Unde-\ncided", justify="right", overflow="fold")
-    order = list(_HEADINGS)
+    order = list(HEADINGS)
     for (name, verdict), cells, undecided in zip(
         part.routers, part.cells, part.undecided, strict=True
     ):
@@ -161,18 +161,20 @@ def _part(model: str | None, rows: Sequence[RoutingRow]) -> _Part:
     notes = _Notes()
     first = rows[0]
     name = "All answer models" if model is None else f"Answer model {_short(one_line(model))}"
+    if first.unseen:
+        name += ", not seen in training"
     few = notes.mark("so few cases say little about a router" if first.few_cases else None)
     title = (
         f"{name}: {_count(first.n, 'case')} with a label{few}, {first.unlabelled} without, over "
         f"{_count(first.n_groups, 'document')}"
     )
-    cells = [[_cell(row, measure, notes) for measure in _HEADINGS] for row in rows]
+    cells = [[_cell(row, measure, notes) for measure in HEADINGS] for row in rows]
     return _Part(
         title=title,
-        routers=[(one_line(row.router), _verdict(row)) for row in rows],
+        routers=[(one_line(row.router), verdict_of(row)) for row in rows],
         cells=cells,
         undecided=[str(row.undecided) for row in rows],
-        notes=[_legend(rows), *_missing(first), *notes.lines()],
+        notes=[legend(rows), *missing_words(first), *notes.lines()],
     )
 
 
@@ -180,7 +182,7 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def _verdict(row: RoutingRow) -> str:
+def verdict_of(row: RoutingRow) -> str:
     if row.collapsed is None or row.router in FIXED_ROUTERS:
         return ""
     return f"collapsed: always {row.collapsed.value}"
@@ -193,24 +195,24 @@ def _cell(row: RoutingRow, measure: Measure, notes: _Notes) -> tuple[str, str]:
         return f"n/a{mark}", ""
     found = measured.interval
     if measure is Measure.QA:
-        return _fixed(measured.value) + mark, _brackets(found, _fixed)
-    return f"{_percent(measured.value)}%{mark}", _brackets(found, _percent)
+        return fixed(measured.value) + mark, _brackets(found, fixed)
+    return f"{percent(measured.value)}%{mark}", _brackets(found, percent)
 
 
 def _brackets(found: Interval | None, number: Callable[[float], str]) -> str:
     return f"[{number(found.low)}, {number(found.high)}]" if found else ""
 
 
-def _fixed(value: float) -> str:
+def fixed(value: float) -> str:
     # + 0.0 turns a rounded -0.0 into 0.0.
     return f"{round(value, 3) + 0.0:.3f}"
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:.1f}"
 
 
-def _missing(row: RoutingRow) -> list[str]:
+def missing_words(row: RoutingRow) -> list[str]:
     """What the cases without a label lack, by route and reason: the same in every row of a part."""
     arms = [
         f"{route.value} {', '.join(f'{reason.value} {count}' for reason, count in counts.items())}"
@@ -219,7 +221,7 @@ def _missing(row: RoutingRow) -> list[str]:
     return [f"Scores that the cases without a label lack: {'; '.join(arms)}."] if arms else []
 
 
-def _legend(rows: Sequence[RoutingRow]) -> str:
+def legend(rows: Sequence[RoutingRow]) -> str:
     low, high = rows[0].scale
     sentences = [f"QA lies in {low:g} to {high:g}."]
     found = next((m.interval for row in rows for m in row.measures.values() if m.interval), None)

@@ -1,0 +1,111 @@
+"""What a probe study reads of a finished run: cases, split, labels, a router's decisions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from prerouter.core.errors import StageError
+from prerouter.core.records import (
+    Decision,
+    Label,
+    MetadataSetting,
+    RoutingCase,
+    Split,
+    SplitAssignment,
+)
+from prerouter.recipe.probe import ProbeStudy, ProbeSubject
+from prerouter.runs.manifest import altered_files, read_manifest
+from prerouter.runs.rows import read_rows
+from prerouter.runs.stage import first_run
+
+_SPLIT, _LABELS, _DECISIONS = "cases/split.jsonl", "label/rows.jsonl", "route/rows.jsonl"
+
+
+@dataclass(frozen=True)
+class ProbedRun:
+    """The cases of the train and test splits by the file they stand in, and by case id the ideal
+    route and each router's decisions. `sides` are by question id."""
+
+    cases: dict[str, list[RoutingCase]]
+    sides: dict[str, Split]
+    labels: dict[str, str]
+    decisions: dict[str, dict[str, str]]
+
+
+def cases_file(row: ProbeSubject) -> str:
+    """Where a row's cases stand in its run."""
+    generated = row.metadata is MetadataSetting.GENERATED
+    return "profile/rows.jsonl" if generated else "cases/rows.jsonl"
+
+
+def parent_hashes(study: ProbeStudy) -> dict[str, str]:
+    """The hash of each file that the study reads of its run. Raises StageError where a stage isn't
+    finished, or its file is no longer as it left it."""
+    parents = {}
+    for file in _files(study):
+        stage, _, rows = file.partition("/")
+        manifest = read_manifest(study.run / stage)
+        if manifest is None:
+            raise first_run("probe", stage, f"is not finished in {study.run}")
+        if altered_files(study.run / stage, manifest, rows):
+            raise StageError(
+                str(study.run / file),
+                "was altered after its stage had finished",
+                next_step=f"run `prerouter {stage}` again with --force",
+            )
+        parents[file] = manifest.files[rows].sha256
+    return parents
+
+
+def read_run(study: ProbeStudy) -> ProbedRun:
+    """The run's records; a decision without a route is none. Raises StageError where no case is
+    of the train or test split."""
+    sides = {
+        each.question_id: each.split for each in read_rows(study.run / _SPLIT, SplitAssignment)
+    }
+    chosen = _drawn(sides, study)
+    files = _files(study)
+    cases = {
+        file: [c for c in read_rows(study.run / file, RoutingCase) if c.question_id in chosen]
+        for file in {cases_file(row) for row in study.rows}
+    }
+    if not all(cases.values()):
+        raise StageError(
+            "probe",
+            f"{study.run} holds no case in its train and test splits",
+            "cases to fit a probe on, and others to measure it on",
+            "bring more questions, or change `split`",
+        )
+    labels: dict[str, str] = {}
+    decisions: dict[str, dict[str, str]] = {}
+    if _LABELS in files:
+        for label in read_rows(study.run / _LABELS, Label):
+            labels[label.case_id] = label.route.value
+    if _DECISIONS in files:
+        for decision in read_rows(study.run / _DECISIONS, Decision):
+            if decision.route:
+                routes = decisions.setdefault(decision.router, {})
+                routes[decision.case_id] = decision.route.value
+    return ProbedRun(cases, sides, labels, decisions)
+
+
+def _files(study: ProbeStudy) -> list[str]:
+    files = [_SPLIT, *sorted({cases_file(row) for row in study.rows})]
+    if "ideal_label" in study.targets:
+        files.append(_LABELS)
+    if "own_route" in study.targets and any(row.own_route for row in study.rows):
+        files.append(_DECISIONS)
+    return files
+
+
+def _drawn(sides: Mapping[str, Split], study: ProbeStudy) -> set[str]:
+    """The questions of the train and test splits, `max_questions` of each at most."""
+    chosen: set[str] = set()
+    for split in (Split.TRAIN, Split.TEST):
+        questions = sorted(question for question, side in sides.items() if side is split)
+        if study.max_questions is not None and study.max_questions < len(questions):
+            questions = random.Random(study.seed).sample(questions, study.max_questions)  # noqa: S311
+        chosen |= set(questions)
+    return chosen

@@ -1,0 +1,133 @@
+"""Entropy of a RAG answer's first tokens against its error."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prerouter.core.records import Route
+from prerouter.measures.entropy_error import EntropyError, entropy_against_error
+from prerouter.measures.entropy_routing import FIRST_TOKENS, mean_entropy
+from prerouter.reporting import charts
+from prerouter.reporting.contents import (
+    Cell,
+    Column,
+    Figure,
+    Section,
+    Table,
+    count_cell,
+    measured_cell,
+    text_cell,
+)
+from prerouter.reporting.material import ALL_MODELS, Material
+from prerouter.reporting.tables import fixed
+
+_MOST_POINTS = 1_500
+
+
+def entropy(material: Material) -> Section:
+    """The scatter with its bins, and Pearson's r. Answers without entropies are counted."""
+    title = "Entropy against error"
+    scores = {score.case_id: score for score in material.scores}
+    groups: list[str] = []
+    points: list[charts.Point] = []
+    without = 0
+    for case in material.cases:
+        answer, pair = material.answers.get((case.case_id, Route.RAG)), scores.get(case.case_id)
+        arm = pair.arms[Route.RAG] if pair else None
+        if answer is None or pair is None or arm is None or arm.score is None:
+            continue
+        bits = mean_entropy(answer.entropies)
+        if bits is None:
+            without += 1
+            continue
+        error = (pair.high - arm.score) / (pair.high - pair.low)
+        groups.append(case.group_id)
+        points.append((bits, error))
+    if not points:
+        return Section(
+            "entropy", title, ["No scored RAG answer holds token entropies: nothing to show."]
+        )
+    measured = entropy_against_error(
+        [bits for bits, _ in points],
+        [error for _, error in points],
+        np.array(groups, dtype=object),
+        min_cases=material.section.min_cases,
+        **material.resampling,
+    )
+    words = [
+        f"Mean entropy, in bits, of the first {FIRST_TOKENS} tokens of each RAG answer; error is "
+        "how far its score is from full marks, as a share of the scale.",
+        *([f"{without:,} scored RAG answers hold no entropies: left out."] if without else []),
+        *([f"{measured.caution.capitalize()}."] if measured.caution else []),
+    ]
+    return Section(
+        "entropy",
+        title,
+        words,
+        [_figure(points, measured), _correlation(measured), _bins(measured)],
+    )
+
+
+def _figure(points: list[charts.Point], measured: EntropyError) -> Figure:
+    step = -(-len(points) // _MOST_POINTS)
+    means = [(bin_.mean_entropy, bin_.mean_error) for bin_ in measured.bins]
+    said = ", ".join(f"{y:.2f} at {x:.2f} bits" for x, y in means)
+    return Figure(
+        name="entropy",
+        title="Error of RAG answers by the entropy of their first tokens",
+        alternative=f"Single answers and the mean error of bins: {said}.",
+        size=(8.2, 3.8),
+        paint=charts.line_panels(
+            [
+                charts.LinePanel(
+                    "",
+                    [
+                        charts.Line("answers", points[::step], number=6, connected=False),
+                        charts.Line("mean of a bin", means, number=1),
+                    ],
+                )
+            ],
+            "Mean entropy of the first tokens, bits",
+            "Error",
+            across=1,
+        ),
+    )
+
+
+def _correlation(measured: EntropyError) -> Table:
+    return Table(
+        name="entropy",
+        caption="Pearson's r of entropy and error",
+        columns=[Column("Answers of", numeric=False), *map(Column, ("r", "Answers", "Documents"))],
+        rows=[
+            [
+                text_cell(ALL_MODELS),
+                measured_cell(measured.pearson, fixed),
+                count_cell(measured.n),
+                count_cell(measured.n_groups),
+            ]
+        ],
+    )
+
+
+def _bins(measured: EntropyError) -> Table:
+    return Table(
+        name="entropy-bins",
+        caption="Mean error by entropy",
+        columns=[
+            Column("Bin", numeric=False),
+            *map(Column, ("Bits from", "Bits to", "Mean bits", "Mean error", "Answers")),
+        ],
+        rows=[
+            [
+                text_cell(str(number)),
+                *(
+                    Cell(fixed(value), value)
+                    for value in (bin_.low, bin_.high, bin_.mean_entropy, bin_.mean_error)
+                ),
+                count_cell(bin_.n),
+            ]
+            for number, bin_ in enumerate(measured.bins, start=1)
+        ],
+        folded=True,
+    )

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from prerouter.core.records import (
+    AnswerModel,
+    DocumentProfile,
+    RoutingCase,
+    Split,
+)
+from prerouter.measures.probes import ProbeMeasure
+from prerouter.probing.linear import (
+    ProbeCases,
+    ProbeSettings,
+    control_labels,
+    fit_probe,
+    gather,
+    run_probe,
+)
+
+SETTINGS = ProbeSettings(
+    c=(1e-4, 1e-2, 1.0), folds=4, resamples=100, confidence=0.95, min_cases=30, seed=7
+)
+
+
+def probe_cases(questions: int = 150, signal: float = 2.0, seed: int = 0) -> ProbeCases:
+    """Two cases a question (two answer models), ten questions a document, a label for each question
+    which stands in one of 20 directions; the last third of the documents are the test split."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, 2, questions)
+    states = draw.normal(size=(2 * questions, 20)).astype(np.float32)
+    states[:, 3] += signal * (2 * np.repeat(labels, 2) - 1)
+    number = np.repeat(np.arange(questions), 2)
+    return ProbeCases(
+        states=states,
+        targets=np.where(np.repeat(labels, 2) == 1, "LC", "RAG"),
+        questions=np.array([f"q{each:04}" for each in number]),
+        groups=np.array([f"d{each // 10:03}" for each in number]),
+        train=number < questions * 2 // 3,
+    )
+
+
+def value(cases: ProbeCases, measure: ProbeMeasure) -> float:
+    found = run_probe(cases, SETTINGS).measures[measure].value
+    assert found is not None
+    return found
+
+
+def test_it_reads_what_is_there_and_nothing_where_nothing_is() -> None:
+    there, nothing = probe_cases(), probe_cases(signal=0.0)
+    assert value(there, ProbeMeasure.ACCURACY) > 0.9
+    assert value(there, ProbeMeasure.SELECTIVITY) > 0.25
+    assert value(there, ProbeMeasure.AUC) > 0.95
+    assert 0.3 < value(nothing, ProbeMeasure.ACCURACY) < 0.7
+    assert 0.3 < value(nothing, ProbeMeasure.CONTROL) < 0.7
+
+
+def test_it_counts_what_it_saw() -> None:
+    cases = probe_cases()
+    found = run_probe(cases, SETTINGS)
+    assert (found.train_cases, found.test_cases, found.test_documents) == (200, 100, 5)
+    assert sum(found.classes.values()) == 200
+    assert found.c in SETTINGS.c
+    assert found.notes == ()
+
+
+def test_a_wide_probe_learns_its_control_by_heart_and_that_shows() -> None:
+    draw = np.random.default_rng(1)
+    cases = probe_cases()
+    wide = replace(cases, states=draw.normal(size=(len(cases.targets), 800)).astype(np.float32))
+    settings = replace(SETTINGS, c=(1.0,))
+    found = run_probe(wide, settings)
+    assert found.memorised == 1.0
+    control = found.measures[ProbeMeasure.CONTROL].value
+    assert control is not None
+    assert control < 0.7
+
+
+def test_a_control_label_belongs_to_a_question_and_keeps_the_shares() -> None:
+    cases = probe_cases()
+    truth = (cases.targets == "LC").astype(np.int64)
+    control = control_labels(truth, cases.questions, cases.train, seed=7)
+    for question in np.unique(cases.questions):
+        assert len(set(control[cases.questions == question].tolist())) == 1
+    assert control[cases.train].sum() == truth[cases.train].sum()
+    assert (control != truth)[cases.train].mean() > 0.3
+    again = control_labels(truth, cases.questions, cases.train, seed=7)
+    other = control_labels(truth, cases.questions, cases.train, seed=8)
+    assert np.array_equal(control, again)
+    assert not np.array_equal(control, other)
+
+
+def test_a_question_with_two_labels_has_one_control_label() -> None:
+    truth = np.tile([0, 1], 40)
+    questions = np.repeat([f"q{index}" for index in range(40)], 2)
+    control = control_labels(truth, questions, np.ones(80, dtype=bool), seed=1)
+    assert np.array_equal(control[::2], control[1::2])
+    assert len(set(control.tolist())) == 2
+
+
+def test_cross_validation_keeps_a_question_together() -> None:
+    # Each question's own noise tells its label to whoever has seen its twin: folds of rows would
+    # choose the weakest regularisation, folds of questions see that nothing carries over.
+    draw = np.random.default_rng(5)
+    own = np.repeat(draw.normal(size=(60, 200)), 2, axis=0)
+    labels = np.repeat(draw.integers(0, 2, 60), 2)
+    questions = np.repeat([f"q{index:02}" for index in range(60)], 2)
+    rows = np.array([f"r{index:03}" for index in range(120)])
+    assert fit_probe(own, labels, questions, SETTINGS)[1] == min(SETTINGS.c)
+    assert fit_probe(own, labels, rows, SETTINGS)[1] == max(SETTINGS.c)
+
+
+def test_the_test_split_has_no_say_in_the_fit() -> None:
+    cases = probe_cases()
+    flipped = np.where(cases.targets == "LC", "RAG", "LC")
+    other = replace(
+        cases,
+        targets=np.where(cases.train, cases.targets, flipped),
+        states=np.where(cases.train[:, None], cases.states, cases.states * 1000),
+    )
+    mine, theirs = run_probe(cases, SETTINGS), run_probe(other, SETTINGS)
+    assert (mine.c, mine.control_c, mine.memorised) == (
+        theirs.c,
+        theirs.control_c,
+        theirs.memorised,
+    )
+
+
+def test_the_seed_decides_everything() -> None:
+    cases = probe_cases(signal=0.3)
+    assert run_probe(cases, SETTINGS) == run_probe(cases, SETTINGS)
+    assert run_probe(cases, SETTINGS) != run_probe(cases, replace(SETTINGS, seed=8))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: replace(c, train=np.arange(len(c.train)) < 20), "20 training cases"),
+        (lambda c: replace(c, targets=np.full(len(c.targets), "RAG")), "one class only, RAG"),
+        (lambda c: replace(c, train=np.ones(len(c.train), dtype=bool)), "no case with this"),
+    ],
+)
+def test_what_can_not_be_probed_is_refused_in_words(change: object, words: str) -> None:
+    assert callable(change)
+    found = run_probe(change(probe_cases()), SETTINGS)
+    for each in found.measures.values():
+        assert each.value is None
+        assert words in str(each.note)
+    assert found.c is None
+
+
+def test_few_test_cases_and_unseen_classes_are_flagged() -> None:
+    cases = probe_cases()
+    targets = cases.targets.astype("U10")
+    targets[-4:] = "elsewhere"
+    train = np.arange(len(cases.train)) < len(cases.train) - 20
+    found = run_probe(replace(cases, targets=targets, train=train), SETTINGS)
+    assert any("only 20 test cases" in note for note in found.notes)
+    assert any("4 test cases of classes that were not trained on" in n for n in found.notes)
+    assert found.measures[ProbeMeasure.ACCURACY].value is not None
+
+
+def test_a_rare_class_does_not_stop_the_others() -> None:
+    cases = probe_cases()
+    targets = cases.targets.astype("U10")
+    targets[0] = "rare"
+    assert run_probe(replace(cases, targets=targets), SETTINGS).classes["rare"] == 1
+
+
+def test_cases_are_joined_by_name_and_those_without_a_target_counted() -> None:
+    cases = [
+        RoutingCase(
+            case_id=f"c{number}",
+            question_id=f"q{number}",
+            group_id="d",
+            question="Who?",
+            document=DocumentProfile(document_id="d"),
+            answer_model=AnswerModel(name="m"),
+        )
+        for number in range(4)
+    ]
+    sides = {"q0": Split.TRAIN, "q1": Split.TEST, "q2": Split.TRAIN, "q3": Split.TRAIN}
+    states = np.arange(8, dtype=np.float32).reshape(4, 2)
+    known = [True, True, True, False]
+    kept, lacking = gather(cases, sides, {"c1": "LC", "c2": "RAG", "c3": "LC"}, states, known)
+    assert kept.targets.tolist() == ["LC", "RAG"]
+    assert kept.train.tolist() == [False, True]
+    assert kept.states.tolist() == [[2, 3], [4, 5]]
+    assert lacking == 1

@@ -1,0 +1,474 @@
+"""The report from evaluations that are small, one-sided, incomplete or hostile."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.errors import InputError, StageError
+from prerouter.core.records import (
+    Answer,
+    AnswerModel,
+    Decision,
+    DocumentProfile,
+    Rationale,
+    Reference,
+    Route,
+    Step,
+)
+from prerouter.reporting import report
+from prerouter.reporting.contents import Section, Table
+from prerouter.reporting.material import Material
+from prerouter.reporting.report import make_sections, write_report
+from tests.measures.matched import Evaluation, evaluation
+from tests.reporting.made import material
+
+HOSTILE = (
+    "<script>fetch('//evil.test')</script><img src=x onerror=alert(1)> \"q\" 'a' </script>"
+    "<!--</style><svg onload=alert(2)> {{ 7*7 }} \x1b[31m\u202e"
+)
+
+
+def sections_of(made: Material) -> dict[str, Section]:
+    return {section.name: section for section in make_sections(made)}
+
+
+def table(section: Section, name: str) -> Table:
+    return next(p for p in section.parts if isinstance(p, Table) and p.name == name)
+
+
+def column(made: Table, heading: str) -> list[str]:
+    place = [column.heading for column in made.columns].index(heading)
+    return [row[place].text for row in made.rows]
+
+
+def usual(n: int = 40) -> Evaluation:
+    """Every second case gains by LC; the student finds half of these."""
+    return evaluation(
+        [(0.2, 0.8) if i % 2 else (0.6, 0.4) for i in range(n)],
+        {
+            "always_rag": "R" * n,
+            "always_lc": "L" * n,
+            "student": "".join("L" if i % 4 == 1 else "R" for i in range(n)),
+        },
+        p_lc={"student": [0.9 if i % 4 == 1 else 0.2 for i in range(n)]},
+        types=["novel" if i % 3 else "report" for i in range(n)],
+    )
+
+
+class Reader(HTMLParser):
+    """What a browser would make of the page: its elements, and the text it shows."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def written(folder: Path, made: Material) -> Reader:
+    write_report(folder / "report", made)
+    return Reader((folder / "report" / "index.html").read_text("utf-8"))
+
+
+def test_it_is_the_same_byte_for_byte(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_report(tmp_path / name, material(usual()))
+    files = [p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*") if p.is_file()]
+    assert len(files) > 10
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_every_figure_has_svg_and_png_and_every_table_its_numbers(tmp_path: Path) -> None:
+    page = written(tmp_path, material(usual()))
+    folder = tmp_path / "report"
+    figures = {path.stem for path in (folder / "figures").iterdir()}
+    assert {"plane", "errors", "comparisons", "calibration", "by-document-type"} <= figures
+    for name in figures:
+        assert (folder / "figures" / f"{name}.svg").read_text("utf-8").startswith("<?xml")
+        assert (folder / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    tables = {path.stem for path in (folder / "data").iterdir()}
+    shown = {a["data-table"] for _, a in page.elements if "data-table" in a}
+    assert shown <= tables
+    rows = list(csv.DictReader((folder / "data" / "routing.csv").open()))
+    student = next(row for row in rows if row["Router"] == "student")
+    assert float(student["QA"]) == pytest.approx((0.6 * 20 + 0.8 * 10 + 0.2 * 10) / 40)
+    assert float(student["QA, low"]) < float(student["QA"]) < float(student["QA, high"])
+
+
+def test_nothing_is_loaded_and_the_page_is_whole(tmp_path: Path) -> None:
+    page = written(tmp_path, material(usual()))
+    assert (tmp_path / "report" / "index.html").stat().st_size < 5_000_000
+    policy = next(a["content"] for t, a in page.elements if "http-equiv" in a)
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "script-src 'unsafe-inline'" not in policy
+    for tag, attributes in page.elements:
+        assert tag not in {"iframe", "object", "embed", "base", "form"}
+        assert not [key for key in attributes if key.startswith("on")]
+        for key in ("src", "href", "xlink:href", "srcset"):
+            assert re.match(r"#|data:|figures/|data/|$", attributes.get(key) or ""), attributes
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+
+
+def test_tables_and_figures_can_be_read_out(tmp_path: Path) -> None:
+    page = written(tmp_path, material(usual()))
+    count = [tag for tag, _ in page.elements].count
+    assert count("table") == count("caption") > 5
+    for tag, attributes in page.elements:
+        if tag == "th":
+            assert attributes["scope"] in {"row", "col"}
+        if attributes.get("role") == "img":
+            assert len(attributes["aria-label"] or "") > 20
+    assert page.elements[0] == ("html", {"lang": "en"})
+
+
+def hostile() -> Material:
+    made = usual()
+    cases = [
+        case.model_copy(
+            update={
+                "question": HOSTILE,
+                "document": DocumentProfile(
+                    document_id="d", title=HOSTILE, type=f"{HOSTILE}{i % 2}", head=HOSTILE
+                ),
+                "answer_model": case.answer_model.model_copy(update={"name": f"={HOSTILE}{i % 2}"}),
+            }
+        )
+        for i, case in enumerate(made.cases)
+    ]
+    rationale = Rationale(steps={Step.DISTRIBUTION: HOSTILE}, reflection=HOSTILE, free_text=HOSTILE)
+    decisions = {
+        HOSTILE if router == "student" else router: [
+            d.model_copy(update={"router": router, "rationale": rationale}) for d in some
+        ]
+        for router, some in made.decisions.items()
+    }
+    references = [
+        Reference(question_id=case.question_id, level=f"{HOSTILE}{i % 2}", context_length=HOSTILE)
+        for i, case in enumerate(cases)
+    ]
+    return material(Evaluation(decisions, made.labels, made.scores, cases), references=references)
+
+
+def test_hostile_text_is_shown_and_never_obeyed(tmp_path: Path) -> None:
+    plain, bad = written(tmp_path / "plain", material(usual())), written(tmp_path, hostile())
+    scripts = [a for t, a in bad.elements if t == "script"]
+    assert len(scripts) == 1
+    assert not [t for t, _ in bad.elements if t in {"img", "style"}][1:]
+    assert not [a for _, a in bad.elements if any(key.startswith("on") for key in a)]
+    # No element of a kind that the page of tame texts doesn't have.
+    kinds = {tag for tag, _ in plain.elements} | {"article", "h3", "dl", "div", "dt", "dd"}
+    assert {tag for tag, _ in bad.elements} - kinds <= {"select", "option", "label", "q", "cite"}
+    text = "".join(bad.text)
+    assert "<script>fetch('//evil.test')</script><img src=x onerror=alert(1)>" in text
+    assert "{{ 7*7 }}" in text
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert "\x1b" not in page
+    assert "\u202e" not in page
+    for path in (tmp_path / "report" / "data").iterdir():
+        for row in csv.reader(path.open(newline="")):
+            assert not [cell for cell in row if cell.startswith("=")]
+
+
+def test_a_rationale_stands_with_its_case() -> None:
+    cases = [p for p in sections_of(hostile())["regrets"].parts if p.kind == "cases"]
+    assert [heading for heading, _ in cases[0].cases[0].grounds] == [
+        "distribution",
+        "reflection",
+        "free text",
+    ]
+    first = cases[0].cases[0]
+    assert (first.chosen, first.ideal, first.regret) == ("RAG", "LC", "0.6")
+    assert first.scores == [("RAG", "0.2"), ("LC", "0.8")]
+
+
+def test_long_texts_are_cut() -> None:
+    made = usual()
+    cases = [case.model_copy(update={"question": "x" * 50_000}) for case in made.cases]
+    sections = sections_of(material(Evaluation(made.decisions, made.labels, made.scores, cases)))
+    (part,) = [p for p in sections["regrets"].parts if p.kind == "cases"]
+    assert part.cases[0].question == "x" * 1200 + "…"
+
+
+def test_no_label_at_all_is_said_in_words(tmp_path: Path) -> None:
+    made = usual()
+    page = written(tmp_path, material(Evaluation(made.decisions, [], made.scores, made.cases)))
+    text = " ".join(page.text)
+    assert "No case has a label: nothing to show." in text
+    assert "40 further cases have no label" in text
+    assert "no case has a label" in text
+    assert "nan" not in text.lower().replace("financial", "")
+
+
+@pytest.mark.parametrize("made", [usual(), usual(8)], ids=["many", "few"])
+def test_a_column_of_numbers_holds_numbers(made: Evaluation) -> None:
+    """A text among them would be sorted as though it were none."""
+    found = material(made, answers=counted(made), prices={"m": 1.0})
+    for section in make_sections(found):
+        for part in section.parts:
+            if not isinstance(part, Table):
+                continue
+            for place, each in enumerate(part.columns):
+                values = [row[place].value for row in part.rows]
+                kind = (int, float, type(None)) if each.numeric else (str, type(None))
+                assert all(isinstance(value, kind) for value in values), (part.name, each.heading)
+
+
+def test_few_cases_are_flagged() -> None:
+    sections = sections_of(material(usual(8)))
+    assert any("only 8 labelled cases" in words for words in sections["summary"].words)
+    assert any("Only 8 cases" in words for words in sections["comparisons"].words)
+    notes = table(sections["routing"], "routing").notes
+    assert "so few cases say little about a router" in notes
+
+
+def test_one_document_only_has_no_interval() -> None:
+    made = evaluation([(0, 1), (1, 0)] * 20, {"a": "RL" * 20, "b": "RR" * 20}, groups="x" * 40)
+    routing = table(sections_of(material(made))["routing"], "routing")
+    assert any("fewer than two documents" in note for note in routing.notes)
+
+
+def test_one_class_only_has_reasons_and_no_numbers() -> None:
+    made = evaluation([(1, 0)] * 40, {"always_rag": "R" * 40, "b": "RL" * 20})
+    sections = sections_of(material(made))
+    routing = table(sections["routing"], "routing")
+    assert set(column(routing, "LC recall")) == {"n/a"}
+    assert "no case has LC as its ideal route" in routing.notes
+
+
+def test_where_lc_is_no_better_the_areas_say_so_in_words() -> None:
+    made = evaluation([(1, 0), (0.5, 0.5)] * 20, {"a": "RL" * 20}, p_lc={"a": [0.1, 0.9] * 20})
+    areas = table(sections_of(material(made))["plane"], "plane-areas")
+    assert column(areas, "APGR") == ["n/a"]
+    assert column(areas, "CPT(50%)") == column(areas, "CPT(80%)") == ["n/a"]
+    assert areas.notes == [
+        "n/a: LC is no better than RAG on these cases, so there is no gap to recover"
+    ]
+
+
+def test_an_answer_model_that_nobody_learnt_from_is_told() -> None:
+    made = usual()
+    cases = [
+        case.model_copy(update={"answer_model": AnswerModel(name=f"m{i % 2}")})
+        for i, case in enumerate(made.cases)
+    ]
+    found = material(Evaluation(made.decisions, made.labels, made.scores, cases))
+    rows = [row.model_copy(update={"unseen": row.answer_model == "m1"}) for row in found.rows]
+    routing = table(sections_of(replace(found, rows=rows))["routing"], "routing")
+    told = {row[1].text: row[1].note for row in routing.rows}
+    assert told == {
+        "pooled": None,
+        "m0": None,
+        "m1": "no router learnt from cases of this answer model",
+    }
+
+
+def test_undecided_cases_and_a_collapse_are_told() -> None:
+    made = evaluation(
+        [(0, 1), (1, 0)] * 20, {"gone": "?" * 40, "stuck": "L" * 40, "always_rag": "R" * 40}
+    )
+    words = " ".join(sections_of(material(made))["summary"].words)
+    assert "gone has no decision for 40 of 40 cases" in words
+    assert "stuck sends every case it decides to LC: it has collapsed" in words
+    assert "always_rag sends" not in words
+
+
+def test_routers_over_other_cases_are_refused() -> None:
+    made = usual()
+    short = {**made.decisions, "student": made.decisions["student"][1:]}
+    with pytest.raises(Exception, match="no decision for 1"):
+        material(Evaluation(short, made.labels, made.scores, made.cases))
+
+
+def test_a_router_with_p_lc_of_some_cases_has_no_curve_and_says_so() -> None:
+    made = usual()
+    first, *rest = made.decisions["student"]
+    blank = first.model_copy(update={"p_lc": None})
+    decisions = {**made.decisions, "student": [blank, *rest]}
+    sections = sections_of(material(Evaluation(decisions, made.labels, made.scores, made.cases)))
+    assert "student gives a p_lc for 39 of 40 cases only: no curve." in sections["plane"].words
+    assert not [p for p in sections["plane"].parts if p.name == "plane-areas"]
+    assert any("no p_lc for 1 of 40" in words for words in sections["calibration"].words)
+
+
+def counted(made: Evaluation) -> dict[tuple[str, Route], Answer]:
+    return {
+        (case.case_id, route): Answer(
+            case_id=case.case_id,
+            route=route,
+            text="x",
+            prompt_tokens=100 if route is Route.RAG else 1000,
+            completion_tokens=10,
+            seconds=1.0,
+        )
+        for case in made.cases
+        for route in (Route.RAG, Route.LC)
+    }
+
+
+def test_costs_are_those_of_the_answers_that_stand() -> None:
+    made = usual()
+    sections = sections_of(material(made, answers=counted(made), prices={"m": 1.0}))
+    cost = table(sections["cost"], "cost")
+    values = {row[0].text: row for row in cost.rows}
+    usd = [c.heading for c in cost.columns].index("USD")
+    assert values["always_rag"][usd].value == pytest.approx(110e-6)
+    assert values["always_lc"][usd].value == pytest.approx(1010e-6)
+    assert values["student"][usd].value == pytest.approx((30 * 110e-6 + 10 * 1010e-6) / 40)
+    assert values["always_rag"][usd].text == "0.000110"
+    points = table(sections["plane"], "plane-points")
+    by_name = {row[0].text: row[4].value for row in points.rows}
+    assert by_name["student"] == pytest.approx(values["student"][usd].value)
+    assert by_name["always RAG (reference)"] == pytest.approx(110e-6)
+    assert [p.name for p in sections["plane"].parts if p.kind == "figure"] == ["plane", "plane-usd"]
+
+
+def test_an_answer_written_in_vain_is_on_the_plane() -> None:
+    made = usual()
+    decisions = {
+        **made.decisions,
+        "student": [d.model_copy(update={"wrote": Route.RAG}) for d in made.decisions["student"]],
+    }
+    made = Evaluation(decisions, made.labels, made.scores, made.cases)
+    sections = sections_of(material(made, answers=counted(made), prices={"m": 1.0}))
+    points = table(sections["plane"], "plane-points")
+    found = next(row[4].value for row in points.rows if row[0].text == "student")
+    assert found == pytest.approx((30 * 110e-6 + 10 * (1010e-6 + 110e-6)) / 40)
+
+
+def test_without_prices_or_tokens_there_is_no_cost_and_a_reason() -> None:
+    made = usual()
+    sections = sections_of(material(made, answers=counted(made)))
+    assert "the price table lacks a model" in " ".join(table(sections["cost"], "cost").notes)
+    assert any("no price of m" in words for words in sections["cost"].words)
+    unknown = sections_of(material(made, prices={"m": 1.0}))
+    assert any("40 of 40 queries are in no figure" in w for w in unknown["cost"].words)
+    assert [p.name for p in unknown["plane"].parts if p.kind == "figure"] == ["plane"]
+
+
+def test_estimated_tokens_are_said_to_be() -> None:
+    made = usual()
+    cases = [
+        case.model_copy(update={"document": DocumentProfile(document_id="d", tokens=9000)})
+        for case in made.cases
+    ]
+    made = Evaluation(made.decisions, made.labels, made.scores, cases)
+    sections = sections_of(material(made, prices={"m": 1.0}, assumed_output_tokens=50))
+    assert any(
+        words.startswith("Estimated, not counted: 40 of 40") and "50 tokens" in words
+        for words in sections["cost"].words
+    )
+
+
+def test_every_router_is_compared_with_the_best_baseline_unless_pairs_are_named() -> None:
+    found = table(sections_of(material(usual()))["comparisons"], "comparisons")
+    assert column(found, "Against") == ["always_lc", "always_lc"]
+    asked = material(usual(), compare=[["student", "always_rag"]])
+    found = table(sections_of(asked)["comparisons"], "comparisons")
+    assert (column(found, "Router"), column(found, "Against")) == (["student"], ["always_rag"])
+    with pytest.raises(StageError, match="nobody against always_rag"):
+        sections_of(material(usual(), compare=[["nobody", "always_rag"]]))
+
+
+def test_entropies_are_shown_where_answers_hold_them() -> None:
+    made = usual()
+    answers = {
+        key: answer.model_copy(update={"entropies": (0.2, 0.4) if i % 4 else (1.0, 3.0)})
+        for i, (key, answer) in enumerate(counted(made).items())
+    }
+    sections = sections_of(material(made, answers=answers))
+    assert [part.name for part in sections["entropy"].parts] == [
+        "entropy",
+        "entropy",
+        "entropy-bins",
+    ]
+    assert sections_of(material(made))["entropy"].words == [
+        "No scored RAG answer holds token entropies: nothing to show."
+    ]
+
+
+PROBES = "layer,target,prompt,model,accuracy,low,high\n"
+
+
+def test_probe_curves_are_read_from_csv(tmp_path: Path) -> None:
+    path = tmp_path / "curve.csv"
+    path.write_text(f"{PROBES}0,label,guided,small,0.5,0.4,0.6\n1,label,guided,small,0.75,,\n")
+    section = sections_of(material(usual(), probes=[str(path)]))["probes"]
+    assert column(table(section, "probes"), "Accuracy") == ["50.0%", "75.0%"]
+    assert table(section, "probes").rows[0][4].interval == "[40.0, 60.0]"
+
+
+def test_a_distilled_model_has_a_line_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "curve.csv"
+    path.write_text(
+        f"row,distilled,{PROBES}a,False,3,label,guided,m,0.5,,\nb,True,3,label,guided,m,0.6,,\n"
+    )
+    section = sections_of(material(usual(), probes=[str(path)]))["probes"]
+    assert column(table(section, "probes"), "Model") == ["m", "m (distilled)"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("layer,target\n1,label\n", "has no column prompt, model, accuracy, low, high"),
+        (f"{PROBES}x,label,g,m,0.5,,\n", "curve.csv:2: layer"),
+        (f"{PROBES}1,label,g,m,nan,,\n", "curve.csv:2: accuracy"),
+        (f"{PROBES}1,label,g,m,1.5,,\n", "curve.csv:2: accuracy"),
+    ],
+)
+def test_a_bad_file_of_probes_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "curve.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=problem):
+        sections_of(material(usual(), probes=[str(path)]))
+
+
+def test_without_matplotlib_the_page_tells_it_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "can_draw", lambda: False)
+    done = write_report(tmp_path / "report", material(usual()))
+    assert done.figures == 0
+    assert done.note is not None
+    page = Reader((tmp_path / "report" / "index.html").read_text("utf-8"))
+    text = " ".join(page.text)
+    assert "pip install 'prerouter[report]'" in text
+    assert "Each router as a point." in text
+    assert "svg" not in {tag for tag, _ in page.elements}
+    assert list((tmp_path / "report" / "figures").iterdir()) == []
+
+
+def test_three_routes_are_told_apart() -> None:
+    made = usual()
+    scores = [
+        score.model_copy(update={"arms": {**score.arms, Route.LONG_RAG: score.arms[Route.RAG]}})
+        for score in made.scores
+    ]
+    decisions = {
+        **made.decisions,
+        "long": [
+            Decision(case_id=c.case_id, router="long", route=Route.LONG_RAG) for c in made.cases
+        ],
+    }
+    sections = sections_of(material(Evaluation(decisions, made.labels, scores, made.cases)))
+    errors = table(sections["errors"], "errors")
+    row = next(row for row in errors.rows if row[0].text == "long")
+    # Chosen for all 40, ideal for none, and never LC.
+    assert [cell.text for cell in row[2:6]] == ["40", "0", "40", "0"]
+    (part,) = [p for p in sections["regrets"].parts if p.kind == "cases" and p.router == "long"]
+    assert part.cases[0].chosen == "LONG_RAG"
+    assert [route for route, _ in part.cases[0].scores] == ["RAG", "LC", "LONG_RAG"]
