@@ -130,7 +130,33 @@ class PromptReader:
         import torch
 
         with torch.inference_mode():
-            return self._score_after(self.prefill(prompts), endings)
+            prefix = self._prefill_exactly(prompts, sorted({ending[0] for ending in endings}))
+            return self._score_after(prefix, endings)
+
+    def _prefill_exactly(self, prompts: Sequence[list[int]], tokens: list[int]) -> Prefix:
+        """`prefill` with float32 logits, of which those of `tokens` are computed so.
+
+        A bfloat16 logit has three digits: in a step of 1/16 most probabilities would be one of a
+        few values, and a threshold on them could not be set to a rate.
+        """
+        import torch
+
+        head = self._model.get_output_embeddings()
+        seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+        hook = head.register_forward_hook(
+            lambda module, given, output: seen.append((given[0], output))
+        )
+        try:
+            prefix = self.prefill(prompts)
+        finally:
+            hook.remove()
+        state, raw = seen[-1]
+        # Where a model scales or caps what its last layer gives, that has the last word.
+        plain = type(head) is torch.nn.Linear and head.bias is None
+        if plain and torch.equal(raw[:, -1], prefix.logits):
+            prefix.logits = prefix.logits.float()
+            prefix.logits[:, tokens] = state[:, -1].float() @ head.weight[tokens].float().T
+        return prefix
 
     def _forward(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int) -> Prefix:
         mask = mask.to(self._device)

@@ -14,6 +14,7 @@ from math import fsum
 import numpy as np
 
 from prerouter.core.records import (
+    ROUTES,
     Answer,
     AnswerModel,
     Decision,
@@ -144,7 +145,7 @@ def cost_rows(
     """
     routes = {decision.route for some in decisions_by_router.values() for decision in some}
     routes |= {decision.wrote for some in decisions_by_router.values() for decision in some}
-    wanted = [route for route in Route if route in routes | {Route.RAG, Route.LC}]
+    wanted = [route for route in Route if route in routes | {*ROUTES, fallback}]
     answer_of: dict[str, dict[Route, Answer]] = {}
     estimated = 0
     for case in cases:

@@ -149,6 +149,26 @@ def test_choices_score_as_in_a_plain_forward_pass(
             assert score == pytest.approx(expected, abs=1e-3)
 
 
+def test_log_odds_of_a_bfloat16_model_are_not_rounded_to_its_logits(tiny_model: Path) -> None:
+    engine = TransformersModel(str(tiny_model), dtype="bfloat16", batch_size=4)
+    # Logits as large as a trained model's, where bfloat16 has steps of a sixteenth.
+    engine._model.lm_head.weight.data.mul_(100)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    first, second = (tokenizer(c, add_special_tokens=False).input_ids[0] for c in ("R", "L"))
+    scores = engine.score_choices([request(text) for text in TEXTS], ["R", "L"])
+    weights = engine._model.lm_head.weight[[first, second]].float()
+    odds = []
+    for text, row in zip(TEXTS, scores, strict=True):
+        with torch.inference_mode():
+            state = engine._model.model(prompt_ids(tokenizer, text)).last_hidden_state[0, -1]
+        expected = (weights[0] - weights[1]) @ state.float()
+        found = row.log_probabilities[0] - row.log_probabilities[1]
+        # The state itself is read in bfloat16, in a padded batch here and alone there.
+        assert found == pytest.approx(expected.item(), rel=0.05, abs=0.3)
+        odds.append(found)
+    assert any(abs(16 * each - round(16 * each)) > 0.05 for each in odds)
+
+
 def test_a_choice_without_tokens_is_refused(engine: TransformersModel) -> None:
     with pytest.raises(ValueError, match="no tokens"):
         engine.score_choices([request("a")], ["RAG", ""])
