@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: quickstart test lint format constraints clean
+.PHONY: quickstart test lint format docs constraints clean
 
 quickstart: $(INSTALLED)
 	$(BIN)/prerouter run recipes/quickstart.yaml
@@ -21,6 +21,10 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# The pages in build/site, offline and with warnings as errors.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Debian ships venv without ensurepip unless python3-venv is there: pip then installs into the
 # empty environment from outside.

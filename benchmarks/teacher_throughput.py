@@ -40,10 +40,10 @@ from prerouter.prompts.trace import trace_schema
 from prerouter.recipe.cases import SampleSource
 from prerouter.recipe.engine import OpenAIEngine, VllmEngine
 from prerouter.recipe.teach import TeachSection
+from prerouter.routers.prompted import engine_traces, request_seed, trace_key
 from prerouter.runs.rejects import reject_key
 from prerouter.runs.rows import RowLog
 from prerouter.sources.sample import load_sample
-from prerouter.stages.teach import engine_traces, request_seed, trace_key
 
 MODEL = "embedded:SmolLM2-135M-Instruct"
 MAX_MODEL_LEN = 4096

@@ -16,9 +16,8 @@ from prerouter.core.records import (
     SplitAssignment,
 )
 from prerouter.recipe.probe import ProbeStudy, ProbeSubject
-from prerouter.runs.manifest import altered_files, read_manifest
+from prerouter.runs import parents
 from prerouter.runs.rows import read_rows
-from prerouter.runs.stage import first_run
 
 _SPLIT, _LABELS, _DECISIONS = "cases/split.jsonl", "label/rows.jsonl", "route/rows.jsonl"
 
@@ -43,20 +42,7 @@ def cases_file(row: ProbeSubject) -> str:
 def parent_hashes(study: ProbeStudy) -> dict[str, str]:
     """The hash of each file that the study reads of its run. Raises StageError where a stage isn't
     finished, or its file is no longer as it left it."""
-    parents = {}
-    for file in _files(study):
-        stage, _, rows = file.partition("/")
-        manifest = read_manifest(study.run / stage)
-        if manifest is None:
-            raise first_run("probe", stage, f"is not finished in {study.run}")
-        if altered_files(study.run / stage, manifest, rows):
-            raise StageError(
-                str(study.run / file),
-                "was altered after its stage had finished",
-                next_step=f"run `prerouter {stage}` again with --force",
-            )
-        parents[file] = manifest.files[rows].sha256
-    return parents
+    return parents.parent_hashes(study.run, _files(study), "probe")
 
 
 def read_run(study: ProbeStudy) -> ProbedRun:

@@ -26,6 +26,7 @@ from prerouter.runs.manifest import (
     read_manifest,
     write_json,
 )
+from prerouter.runs.processes import check_shared
 from prerouter.runs.rejects import count_rejects, reject_key
 from prerouter.runs.rows import (
     RecordT,
@@ -63,6 +64,7 @@ class Stage:
     packages: tuple[str, ...] = ()
     goes_on: tuple[str, ...] = ()
     retries: bool = False
+    shared: bool = False  # several processes of a launcher can run it together
 
 
 @dataclass
@@ -73,6 +75,7 @@ class StageRun:
     folder: Path
     progress: Progress
     skip_bad: bool = False
+    leads: bool = True  # False beside the launcher's first process, which does the writing
     report: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
     revision: str | None = None
@@ -104,7 +107,8 @@ class StageRun:
 
     def write(self, file: str, records: Iterable[Record]) -> None:
         """Write a whole file of this stage."""
-        write_rows(self.folder / file, records)
+        if self.leads:
+            write_rows(self.folder / file, records)
 
     def reject_log(
         self, flush_every: int = 1, due: Collection[str] | None = None
@@ -156,15 +160,17 @@ def execute(
     Raises StageError where a parent isn't finished or was altered; whatever the stage had appended
     before an error stays, and the next call goes on from there.
     """
-    with _alone(recipe.run_dir):
+    check_shared(stage.name, stage.shared)
+    with alone(recipe.run_dir):
         return _execute(
             stage, recipe, progress, force=force, skip_bad=skip_bad, retry_failed=retry_failed
         )
 
 
 @contextmanager
-def _alone(run_dir: Path) -> Iterator[None]:
-    """Two processes that append to one folder would write every row twice."""
+def alone(run_dir: Path) -> Iterator[None]:
+    """Work in a run's folder with no other process in it: two that append to one file would write
+    every row twice. Raises StageError where another one does."""
     from filelock import FileLock, Timeout
 
     try:
@@ -247,7 +253,7 @@ def part_of(stage: Stage, recipe: Recipe, progress: Progress) -> Iterator[StageR
     cleared here.
     """
     folder = recipe.run_dir / stage.name
-    with _alone(recipe.run_dir):
+    with alone(recipe.run_dir):
         if folder.exists() and not begun_for(stage, recipe):
             raise StageError(
                 str(folder),

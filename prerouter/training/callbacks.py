@@ -16,14 +16,22 @@ if TYPE_CHECKING:
 WATCHED = ("loss", "grad_norm", "eval_loss")
 
 
-def make_callback(progress: Progress, checkpoints: Path) -> TrainerCallback:
-    """A callback that reports to `progress` and stops at the first value that is not finite."""
+def make_callback(
+    progress: Progress, checkpoints: Path, settings: str = "train.sft"
+) -> TrainerCallback:
+    """A callback that reports to `progress` and stops at the first value that is not finite.
+
+    `settings` is the key of the recipe that has the learning rate.
+    """
+    from accelerate import PartialState
     from transformers import TrainerCallback
 
-    class Watch(TrainerCallback):  # type: ignore[misc]
+    stage = settings.partition(".")[0]
+
+    class Beside(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.is_world_process_zero:
-                progress.start("train", state.max_steps)
+                progress.start(stage, state.max_steps)
                 progress.advance(state.global_step)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -31,6 +39,7 @@ def make_callback(progress: Progress, checkpoints: Path) -> TrainerCallback:
                 progress.advance()
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            PartialState().wait_for_everyone()  # each process writes a part of it
             if state.is_world_process_zero:
                 mark_complete(checkpoints, state.global_step)
 
@@ -41,10 +50,10 @@ def make_callback(progress: Progress, checkpoints: Path) -> TrainerCallback:
                 value = logs.get(name)
                 if value is not None and not math.isfinite(float(value)):
                     raise StageError(
-                        f"train, step {state.global_step}",
+                        f"{stage}, step {state.global_step}",
                         f"{name} is {value}",
                         "finite numbers",
-                        "lower train.sft.learning_rate, or look at the model's weights",
+                        f"lower {settings}.learning_rate, or look at the model's weights",
                     )
 
-    return Watch()
+    return Beside()

@@ -16,6 +16,15 @@ class LossPoint(Record):
     loss: float
 
 
+class WatchPoint(Record):
+    """What the student decided after `step` steps, as shares of the cases looked at."""
+
+    step: Count
+    route_accuracy: float
+    lc_rate: float
+    parse_rate: float
+
+
 class TrainReport(Record):
     """A finished training run. Token counts leave padding out.
 
@@ -30,6 +39,8 @@ class TrainReport(Record):
     resumed_from: Count
     losses: tuple[LossPoint, ...]
     eval_loss: Annotated[float | None, Field(description="nats a completion token")] = None
+    watched: tuple[WatchPoint, ...] = ()
+    exported_step: Annotated[Count, Field(description="the best of those watched, or the last")]
     train_examples: Count
     validation_examples: Count
     epoch_tokens: Count
@@ -42,6 +53,7 @@ class TrainReport(Record):
     end_of_turn: str
     pad_token: str
     processes: Annotated[int, Field(ge=1)]
+    global_batch: Annotated[int, Field(ge=1, description="examples a step, of all processes")]
     seconds: Annotated[float, Field(ge=0)]
     settings: Annotated[dict[str, Any], Field(description="the SFTConfig fields that were set")]
     versions: dict[str, str]

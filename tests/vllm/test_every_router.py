@@ -100,4 +100,4 @@ def test_every_system_decides(finished: Path) -> None:
         assert decision.p_lc is None or 0 <= decision.p_lc <= 1
         assert decision.failure is None
     table = (finished / "evaluate" / "table.md").read_text("utf-8")
-    assert "long\\_rag\\_self\\_route" in table
+    assert "| long_rag_self_route " in table

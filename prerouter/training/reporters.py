@@ -1,0 +1,65 @@
+"""Experiment trackers (`train.sft.report_to`): none is needed, and what is asked for is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prerouter.core.errors import RecipeError
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+EMISSIONS_FILE = "emissions.csv"
+
+# The name in report_to, and the module that transformers' own callback imports.
+PACKAGES: Mapping[str, str] = {
+    "clearml": "clearml",
+    "codecarbon": "codecarbon",
+    "comet_ml": "comet_ml",
+    "dvclive": "dvclive",
+    "mlflow": "mlflow",
+    "neptune": "neptune",
+    "swanlab": "swanlab",
+    "tensorboard": "tensorboard",
+    "trackio": "trackio",
+    "wandb": "wandb",
+}
+
+
+def check_reporters(asked: object) -> None:
+    """Raises RecipeError for a tracker that nobody knows or whose package is not installed."""
+    names = [str(name) for name in (asked if isinstance(asked, list) else [asked or "none"])]
+    for name in names:
+        if name in ("none", "all"):
+            continue
+        if name not in PACKAGES:
+            raise RecipeError(
+                "train.sft.report_to", f"{name} is no tracker", f"none, {', '.join(PACKAGES)}"
+            )
+        if util.find_spec(PACKAGES[name]) is None:
+            raise RecipeError(
+                "train.sft.report_to",
+                f"{name} is not installed",
+                next_step=f"pip install {PACKAGES[name].replace('_', '-')}, or leave it out",
+            )
+
+
+def log_beside(trainer: Trainer, folder: Path) -> None:
+    """Let TensorBoard's files outlive the checkpoints, among which they would lie."""
+    from transformers.integrations import TensorBoardCallback
+
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
+            callback.logging_dir = str(folder)
+
+
+def keep_emissions(checkpoints: Path, folder: Path) -> None:
+    """What CodeCarbon measured lies among the checkpoints as well, and outlives them. Measured by
+    nobody this time, nothing of an earlier training stays."""
+    measured, kept = checkpoints / EMISSIONS_FILE, folder / EMISSIONS_FILE
+    kept.unlink(missing_ok=True)
+    if measured.is_file():
+        measured.rename(kept)

@@ -1,0 +1,44 @@
+"""A published router and a service, as the pages' Python finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.records import MetadataSetting, RagConfig, Route, StudentMode
+from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
+from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.routers.guideline import GuidelineRouter
+from tests.serving.running import running
+from tests.tiny_model import make_tiny_model
+
+
+@pytest.fixture(scope="session")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two random layers that name a route at once: its decisions are whole, and mean nothing."""
+    config = RouterConfig(
+        prompt_form="compact",
+        metadata=MetadataSetting.FULL,
+        prompt_version=PROMPT_VERSION,
+        prompt_hash=prompt_hash("compact"),
+        rag=RagConfig(chunk_tokens=150, overlap_tokens=30),
+        thinking=False,
+        max_tokens=12,
+        modes=(StudentMode.DECIDE, StudentMode.EXPLAIN),
+        fallback=Route.RAG,
+        base_model="tiny",
+        teacher="guideline",
+        provenance=Provenance(recipe="docs", seed=1),
+    )
+    folder = tmp_path_factory.mktemp("router")
+    model = make_tiny_model(folder / "model")
+    return write_router(model, folder / "router", config, "---\nlicense: mit\n---\n# Card\n")
+
+
+@pytest.fixture
+def service() -> Iterator[str]:
+    """The address of a service, whose router are the guideline's rules."""
+    with running(GuidelineRouter()) as address:
+        yield address

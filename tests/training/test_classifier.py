@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prerouter.core.errors import RecipeError, StageError
+from prerouter.core.protocols import SilentProgress
+from prerouter.core.records import Message, Route
+from prerouter.recipe.classify import SFT_ONLY_FIELDS, ClassifySection
+from prerouter.training.classifier import (
+    ClassifierReport,
+    LabelledPrompt,
+    classify_probabilities,
+    encode_prompt,
+    train_classifier,
+)
+
+
+def prompt(number: int, words: str = "") -> LabelledPrompt:
+    """The route is told by a word of the prompt, so that it can be learnt."""
+    route = Route.LC if number % 2 else Route.RAG
+    text = f"question {number}: {'whole' if number % 2 else 'chunks'} {words}"
+    return LabelledPrompt(f"case-{number}", (Message(role="user", content=text),), route)
+
+
+def train(
+    model: Path, folder: Path, rows: list[LabelledPrompt], **changes: Any
+) -> ClassifierReport:
+    arguments = {
+        "max_steps": 40,
+        "learning_rate": 5e-3,
+        "per_device_train_batch_size": 4,
+        **changes.pop("arguments", {}),
+    }
+    section = ClassifySection(
+        model="tiny", device="cpu", dtype="float32", arguments=arguments, **changes
+    )
+    held_out = [prompt(20), prompt(21)]
+    return train_classifier(
+        rows, held_out, section, str(model), folder, 13, "test", SilentProgress()
+    )
+
+
+@pytest.mark.parametrize("lora", [None, {"r": 8}])
+def test_it_learns_the_labels_and_its_folder_decides_as_it_did(
+    lora: Any, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    rows = [prompt(n) for n in range(12)]
+    report = train(tiny_model_dir, tmp_path, rows, lora=lora)
+    assert report.train_cases == {"RAG": 6, "LC": 6}
+    assert report.validation_accuracy == 1.0
+    assert (report.trainable_parameters < report.total_parameters) == (lora is not None)
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert not (tmp_path / "checkpoints").exists()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    ids = [encode_prompt(tokenizer, row.prompt) for row in [*rows, prompt(33, "long " * 30)]]
+    together = classify_probabilities(model, ids, tokenizer.pad_token_id)
+    assert [p > 0.5 for p in together] == [row.route is Route.LC for row in rows] + [True]
+    # Padding moves nothing.
+    alone = [classify_probabilities(model, [one], tokenizer.pad_token_id)[0] for one in ids]
+    assert together == pytest.approx(alone, abs=1e-5)
+
+
+def test_a_prompt_over_the_limit_is_refused_and_counted(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    rows = [*map(prompt, range(4)), prompt(5, "long " * 300)]
+    report = train(tiny_model_dir, tmp_path, rows, max_length=200, arguments={"max_steps": 1})
+    assert [(reject.key, reject.reason) for reject in report.rejects] == [("case-5", "too_long")]
+    assert report.train_cases == {"RAG": 2, "LC": 2}
+
+
+def test_one_route_alone_is_an_error(tiny_model_dir: Path, tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="the training cases are 3 RAG, 0 LC"):
+        train(tiny_model_dir, tmp_path, [prompt(n) for n in (0, 2, 4)])
+
+
+def test_a_setting_that_cannot_work_is_one_line(tiny_model_dir: Path, tmp_path: Path) -> None:
+    rows = [prompt(0), prompt(1)]
+    with pytest.raises(RecipeError, match=r"classify\.arguments: TrainingArguments refuses"):
+        train(tiny_model_dir, tmp_path, rows, arguments={"lr_scheduler_type": "cosinus"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"packing": True}, "no field of TrainingArguments"),
+        ({"bf16": True}, "use classify.dtype"),
+        ({"learning_rat": 1e-3}, "did you mean learning_rate"),
+    ],
+)
+def test_settings_that_are_not_its_own_are_refused(arguments: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClassifySection(model="tiny", arguments=arguments)
+
+
+def test_the_fields_that_training_arguments_lack_are_those_of_the_installed_trl() -> None:
+    import dataclasses
+
+    from transformers import TrainingArguments
+    from trl import SFTConfig
+
+    mine = {field.name for field in dataclasses.fields(TrainingArguments) if field.init}
+    its = {field.name for field in dataclasses.fields(SFTConfig) if field.init}
+    assert its - mine == SFT_ONLY_FIELDS
