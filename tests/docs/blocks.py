@@ -3,7 +3,9 @@
 A comment in the line before a block changes how it is tested:
 
     <!-- run -->               its prerouter commands are run, and print what stands below them
+    <!-- fails -->             the same of a command that ends with an error, the block's last
     <!-- file: NAME -->        it is written to that file, for what follows on the page
+    <!-- wrong: NAME -->       the same of a recipe that is refused
     <!-- not run: REASON -->   Python that isn't executed here
     <!-- not checked: WHAT --> no recipe, no study, nothing of ours
 """
@@ -23,7 +25,7 @@ _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$", re.M | re.S
 )
 _REMARK = re.compile(
-    r"<!-- (?P<word>run|file|not run|not checked)(?:: (?P<reason>[^>]+?))? -->\n\Z"
+    r"<!-- (?P<word>run|fails|file|wrong|not run|not checked)(?:: (?P<reason>[^>]+?))? -->\n\Z"
 )
 
 

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from prerouter.cli.main import app
+from prerouter.core.errors import PrerouterError
 from prerouter.recipe.base import _known_keys, apply_overrides, parse_yaml, validate
 from prerouter.recipe.prices import PriceTable
 from prerouter.recipe.probe import ProbeStudy
@@ -79,7 +80,11 @@ def test_yaml_is_what_prerouter_takes(block: Block) -> None:
         return
     model = model_of(data)
     whole = data if model is not Recipe or {"name", "cases"} <= data.keys() else BASE | data
-    validate(model, whole, block.place)
+    if block.remark == "wrong":
+        with pytest.raises(PrerouterError):
+            validate(model, whole, block.place)
+    else:
+        validate(model, whole, block.place)
 
 
 @pytest.mark.parametrize("block", of("json"))
@@ -183,7 +188,7 @@ def is_executed(block: Block) -> bool:
     return block.language == "python" and block.remark != "not run"
 
 
-def run_command(command: Command, folder: Path) -> str:
+def run_command(command: Command, folder: Path, code: int) -> str:
     words = of_prerouter(command.words)
     assert words is not None, f"only prerouter is run: {' '.join(command.words)}"
     done = subprocess.run(
@@ -194,7 +199,7 @@ def run_command(command: Command, folder: Path) -> str:
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HF_HUB_OFFLINE": "1"},
     )
-    assert done.returncode == 0, f"{' '.join(command.words)}\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, f"{' '.join(command.words)}\n{done.stdout}{done.stderr}"
     return done.stdout + done.stderr
 
 
@@ -210,7 +215,11 @@ def check_output(command: Command, printed: str) -> None:
         assert rest, f"{' '.join(command.words)} does not print: {shown}\n{printed}"
 
 
-RUN = [page for page in PAGES if any(is_executed(b) or b.remark == "run" for b in blocks_of(page))]
+def is_run(block: Block) -> bool:
+    return is_executed(block) or block.remark in ("run", "fails")
+
+
+RUN = [page for page in PAGES if any(map(is_run, blocks_of(page)))]
 
 
 @pytest.fixture
@@ -239,11 +248,13 @@ def test_what_a_page_says_is_run_runs(
             # Blank lines before it, so that a traceback tells the page's line.
             text = "\n" * block.line + block.body.replace(SERVICE, address)
             exec(compile(text, block.place, "exec"), names)
-        elif block.remark == "file":
+        elif block.remark in ("file", "wrong"):
             (folder / block.reason).write_text(block.body, "utf-8")
-        elif block.remark == "run":
-            for command in commands_of(block):
-                check_output(command, run_command(command, folder))
+        elif is_run(block):
+            commands = list(commands_of(block))
+            for command in commands:
+                fails = block.remark == "fails" and command is commands[-1]
+                check_output(command, run_command(command, folder, int(fails)))
 
 
 def test_a_line_that_is_not_printed_would_be_found() -> None:
