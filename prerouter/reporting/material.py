@@ -87,6 +87,15 @@ class Material:
         return [case for case in self.cases if case.case_id in labelled]
 
     @cached_property
+    def labelled_decisions(self) -> dict[str, list[Decision]]:
+        """Of every router, the decisions on the cases with a label."""
+        inside = {case.case_id for case in self.labelled}
+        return {
+            router: [decision for decision in some if decision.case_id in inside]
+            for router, some in self.decisions.items()
+        }
+
+    @cached_property
     def answer_models(self) -> list[str]:
         return list(dict.fromkeys(case.answer_model.name for case in self.cases))
 

@@ -258,13 +258,14 @@ def _build(
 ) -> Trainer:
     from datasets import Dataset
     from peft import get_peft_model
-    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments, set_seed
     from transformers.trainer_callback import PrinterCallback
 
     try:
         arguments = TrainingArguments(**settings, output_dir=str(checkpoints))
     except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError("classify.arguments", f"TrainingArguments refuses it: {error}") from None
+    set_seed(arguments.seed)  # the head begins with random weights, and adapters do
     model = _load(model_path, section, pad)
     try:
         if section.lora is not None:

@@ -86,6 +86,7 @@ def build_trainer(
     `weights` are one number for each training example. `on_cpu` chooses how the loss is computed,
     by the device that is used where it isn't given.
     """
+    from transformers import set_seed
     from transformers.trainer_callback import PrinterCallback
     from trl import SFTConfig
 
@@ -93,6 +94,7 @@ def build_trainer(
         arguments = SFTConfig(**settings)
     except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError("train.sft", f"SFTConfig refuses it: {error}") from None
+    set_seed(arguments.seed)  # adapters begin with random weights
     quantised = quantisation(section)
     model = load_student(model_path, section, quantised)
     _check_model_fits([*train, *validation], model)

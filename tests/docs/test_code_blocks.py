@@ -62,6 +62,13 @@ def test_every_block_is_of_a_language_that_is_tested() -> None:
     assert unexplained == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_a_link_to_a_file_leads_to_one(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s#]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
 # YAML: recipes and parts of them.
 
 
@@ -205,14 +212,13 @@ def run_command(command: Command, folder: Path, code: int) -> str:
 
 def check_output(command: Command, printed: str) -> None:
     """Each line that the page shows is printed, in this order; `…` stands for anything."""
-    rest = printed.splitlines()
+    rest = iter(printed.splitlines())
     for shown in command.output:
         if shown.strip() in ("", "…"):
             continue
         pattern = re.compile(".*".join(map(re.escape, shown.rstrip().split("…"))))
-        while rest and not pattern.fullmatch(rest[0].rstrip()):
-            rest.pop(0)
-        assert rest, f"{' '.join(command.words)} does not print: {shown}\n{printed}"
+        found = any(pattern.fullmatch(line.rstrip()) for line in rest)
+        assert found, f"{' '.join(command.words)} does not print: {shown}\n{printed}"
 
 
 def is_run(block: Block) -> bool:

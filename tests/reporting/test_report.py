@@ -214,6 +214,15 @@ def test_no_label_at_all_is_said_in_words(tmp_path: Path) -> None:
     assert "nan" not in text.lower().replace("financial", "")
 
 
+def test_cases_without_a_label_are_in_no_section_that_needs_one(tmp_path: Path) -> None:
+    made = usual()
+    some = Evaluation(made.decisions, made.labels[3:], made.scores, made.cases)
+    page = written(tmp_path, material(some))
+    assert "3 further cases have no label" in " ".join(page.text)
+    breakdowns = sections_of(material(some))["breakdowns"]
+    assert sum(int(n) for n in column(table(breakdowns, "by-document-type"), "Cases")) > 0
+
+
 @pytest.mark.parametrize("made", [usual(), usual(8)], ids=["many", "few"])
 def test_a_column_of_numbers_holds_numbers(made: Evaluation) -> None:
     """A text among them would be sorted as though it were none."""

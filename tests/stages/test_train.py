@@ -60,9 +60,9 @@ def test_labels_are_read_where_training_looks_beyond_the_kept_traces() -> None:
         assert "label/rows.jsonl" in train.STAGE.parents(asked)
 
 
-@pytest.mark.parametrize("lora", [None, {"r": 4}])
-def test_a_look_really_generates_and_leaves_the_student_as_it_was(
-    lora: dict[str, int] | None, tmp_path: Path
+@pytest.mark.parametrize("weights", [{}, {"lora": {"r": 4}}])
+def test_a_look_really_generates_and_tells_what_it_found(
+    weights: dict[str, Any], tmp_path: Path
 ) -> None:
     """A student of random weights writes no trace in four tokens: every look says so."""
     path = make_recipe(tmp_path, make_tiny_model(tmp_path / "tiny"))
@@ -72,7 +72,7 @@ def test_a_look_really_generates_and_leaves_the_student_as_it_was(
     data["train"] |= {
         "watch": {"cases": 3, "every": 1, "mode": "explain"},
         "validation_examples": 2,
-        "lora": lora,
+        **weights,
     }
     del data["train"]["mix"]
     path.write_text(yaml.safe_dump({**data, "route": {"routers": ["student"], "max_tokens": 4}}))

@@ -66,6 +66,18 @@ def test_it_learns_the_labels_and_its_folder_decides_as_it_did(
     assert together == pytest.approx(alone, abs=1e-5)
 
 
+def test_two_runs_with_one_seed_are_one(tiny_model_dir: Path, tmp_path: Path) -> None:
+    import torch
+
+    files = []
+    for name in "ab":
+        torch.manual_seed(ord(name))  # whatever ran before
+        rows = [prompt(n) for n in range(4)]
+        train(tiny_model_dir, tmp_path / name, rows, arguments={"max_steps": 2})
+        files.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
+    assert files[0] == files[1]
+
+
 def test_a_prompt_over_the_limit_is_refused_and_counted(
     tiny_model_dir: Path, tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ def breakdowns(material: Material) -> Section:
             continue
         rows = breakdown(
             key,
-            material.decisions,
+            material.labelled_decisions,
             material.labels,
             material.scores,
             material.labelled,

@@ -111,13 +111,8 @@ def _plane(name: str, material: Material) -> _Part:
 
 
 def _labelled_spending(material: Material) -> list[CostRow]:
-    inside = {case.case_id for case in material.labelled}
-    decisions = {
-        router: [d for d in some if d.case_id in inside]
-        for router, some in material.decisions.items()
-    }
     return cost_rows(
-        decisions,
+        material.labelled_decisions,
         material.answers,
         material.labelled,
         material.prices.models,
