@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,18 @@ def repository() -> Path:
 def lara_dir() -> Path:
     """The LaRA benchmark in compact form, with `clone/` as a slice of its repository."""
     return _shared("lara")
+
+
+@pytest.fixture(scope="session")
+def short_lara(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The clone with the beginning of each document only: a CPU takes minutes for the vectors of
+    whole ones."""
+    clone = tmp_path_factory.mktemp("lara") / "clone"
+    shutil.copytree(lara_dir / "clone", clone)
+    for path in sorted((clone / "datasets").rglob("*.txt")):
+        path.chmod(0o644)
+        path.write_text(path.read_text("utf-8-sig")[:20_000], "utf-8")
+    return clone
 
 
 @pytest.fixture(scope="session")

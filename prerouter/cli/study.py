@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from prerouter.cli.console import TerminalProgress, plain, write
-from prerouter.recipe.study import load_prompt_study
+from prerouter.cli.console import TerminalProgress, plain, results_console, write
 
 
 def study(
@@ -20,19 +19,16 @@ def study(
     ] = [],  # noqa: B006 -- typer reads the default, nothing changes it
 ) -> None:
     """Compare variants of the prompt: paradigms, the guideline's parts, metadata, best of N."""
-    asked = load_prompt_study(file, overrides)
-    from rich.console import Console
+    from prerouter.recipe.study import load_prompt_study
 
+    asked = load_prompt_study(file, overrides)
     from prerouter.reporting.study_table import BEST_OF_NOTE, best_of_table, table_markdown
     from prerouter.reporting.tables import terminal_table
     from prerouter.stages.study import run_prompt_study
 
     with TerminalProgress() as progress:
         outcome = run_prompt_study(asked, progress)
-    console = Console()
-    if not console.is_terminal:
-        # A file or a pipe has no width of its own: the one that the table is made for.
-        console = Console(width=120)
+    console = results_console()
     with console.capture() as captured:
         for table in terminal_table(outcome.rows, console.width):
             console.print()

