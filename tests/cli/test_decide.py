@@ -76,6 +76,7 @@ def test_json_without_a_route_tells_the_fallback() -> None:
         "router": "student",
         "failure": "cut_off",
         "raw": "{",
+        "calls": 0,
         "prompt_tokens": 0,
         "completion_tokens": 0,
         "seconds": 0.0,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prerouter.core.protocols import FinishReason
-from prerouter.core.records import Rationale, Route, Step
+from prerouter.core.records import ROUTES, Rationale, Route, Step
 from prerouter.prompts.trace import (
     MAX_STEP_CHARACTERS,
     TraceError,
@@ -247,7 +247,7 @@ STEP_TEXT = st.text(min_size=1, max_size=80).filter(str.strip)
 STEPS = st.fixed_dictionaries(dict.fromkeys(Step, STEP_TEXT))
 
 
-@given(STEPS, STEP_TEXT, st.sampled_from(Route))
+@given(STEPS, STEP_TEXT, st.sampled_from(ROUTES))
 def test_what_is_written_is_read_back(
     steps: dict[Step, str], reflection: str, decision: Route
 ) -> None:

@@ -9,6 +9,7 @@ from prerouter.core.errors import RecipeError
 from prerouter.core.protocols import SilentProgress
 from prerouter.core.records import DecisionFailure, MetadataSetting, Route, RoutingCase, Split
 from prerouter.recipe.classify import ClassifySection
+from prerouter.recipe.recipe import Recipe
 from prerouter.routers.classifier import ClassifierRouter
 from prerouter.stages.classify import labelled_prompts
 from prerouter.training.classifier import train_classifier
@@ -28,7 +29,14 @@ def folder(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         arguments={"max_steps": 40, "learning_rate": 5e-3, "per_device_train_batch_size": 8},
     )
     sides = {case.question_id: Split.TRAIN for case in cases.values()}
-    rows = labelled_prompts(labels, cases, sides, section)[Split.TRAIN]
+    recipe = Recipe.model_validate(
+        {
+            "name": "tiny",
+            "cases": {"source": "table", "path": "rows.jsonl"},
+            "classify": section.model_dump(mode="json", exclude_unset=True),
+        }
+    )
+    rows = labelled_prompts(labels, cases, sides, recipe)[Split.TRAIN]
     target = tmp_path_factory.mktemp("classify")
     train_classifier(rows, [], section, str(tiny_model), target, 13, "test", SilentProgress())
     return target / "model"

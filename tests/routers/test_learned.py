@@ -134,6 +134,7 @@ def test_a_decision_holds_its_grounds_and_its_cost() -> None:
         router="student",
         route=Route.LC,
         rationale=RATIONALE,
+        calls=1,
         prompt_tokens=100,
         completion_tokens=50,
         seconds=0.5,
@@ -209,6 +210,7 @@ def test_a_route_named_at_once_is_that_of_the_likelier_word() -> None:
         router="student",
         route=Route.LC,
         p_lc=1 / (1 + math.exp(-1)),
+        calls=1,
         prompt_tokens=40,
         seconds=0.25,
     )
@@ -289,7 +291,8 @@ def test_a_folder_decides_as_the_model_did_before_it_was_saved(tiny: Path, tmp_p
     router = LearnedRouter.from_pretrained(
         publish(tiny, tmp_path / "router"), dtype="float32", batch_size=2
     )
-    expected = LearnedRouter("student", before, "compact", FULL, False, 12).decide(cases)
+    named = LearnedRouter("student", before, "compact", FULL, False, 12, model="tiny")
+    expected = named.decide(cases)
     found = router.decide(cases)
     unlike = {"seconds": 0.0}
     assert [d.model_copy(update=unlike) for d in found] == [
