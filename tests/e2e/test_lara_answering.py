@@ -15,7 +15,7 @@ from prerouter.runs.rows import read_rows
 from tests.e2e.runner import REPOSITORY, prerouter
 
 RECIPE = REPOSITORY / "recipes" / "lara_answering.yaml"
-QUESTIONS, WINDOW, REPLY, FIRST = 24, 768, 48, 8
+QUESTIONS, WINDOW, REPLY, FIRST = 12, 768, 48, 8
 SETTINGS = {
     "cases.questions": QUESTIONS,
     "cases.own_models": f"[{{name: smollm2-135m, context_window: {WINDOW}}}]",
@@ -72,7 +72,7 @@ def test_a_small_model_answers_real_questions_by_every_route(finished: Path) -> 
 
 def test_several_documents_are_asked_about(finished: Path) -> None:
     cases = read_rows(finished / "cases/rows.jsonl", RoutingCase)
-    assert len({case.document.document_id for case in cases}) == 10
+    assert len({case.document.document_id for case in cases}) > 5
 
 
 def test_what_was_retrieved_lies_in_the_document(finished: Path, short_lara: Path) -> None:
