@@ -186,6 +186,16 @@ class Retriever:
         return Chunk(indexed.text.edge(first), indexed.text.edge(last), last - first)
 
 
+def cut_units(text: TokenisedText, section: RetrievalSection, rag: RagConfig) -> list[Chunk]:
+    """All that could be retrieved as one piece: chunks, or long units. Nothing is indexed."""
+    if section.unit == "chunk":
+        return text.cut(rag.chunk_tokens, rag.overlap_tokens)
+    return [
+        Chunk(text.edge(first), text.edge(last), last - first)
+        for first, last in long_units(text, section.unit_tokens, section.group_by)
+    ]
+
+
 def _vector_key(digest: str, identity: str, chunks: Sequence[Chunk]) -> str:
     """What the vectors of a document's chunks depend on: its text, the model, where it is cut."""
     cuts = np.array([(chunk.start, chunk.end) for chunk in chunks], dtype="<i8").tobytes()

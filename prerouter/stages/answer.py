@@ -7,11 +7,13 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from prerouter.answering.evidence import answer_document
 from prerouter.answering.prompted import answer_key
 from prerouter.answering.reading import AnsweringModel, Asked
-from prerouter.answering.window import Window, load_tokens
+from prerouter.answering.retrieved import retrieval_report
+from prerouter.answering.window import ModelTokens, Window, load_tokens
 from prerouter.core.errors import StageError
 from prerouter.core.records import (
     ROUTES,
@@ -89,6 +91,7 @@ class _Answering:
         self._run = run
         self._log = log
         self._routes = run.recipe.routes
+        self._known_tokens: dict[str, ModelTokens] = {}
         self.cases = cases
         self.order = order
         self._references = {r.question_id: r for r in run.read("cases/references.jsonl", Reference)}
@@ -137,7 +140,7 @@ class _Answering:
                 f"names no engine for the answer model {name}",
                 f"there are those of {', '.join(sorted(section.engines))}",
             )
-        tokens = load_tokens(chosen, section.tokenizers.get(name))
+        tokens = self._tokens(name)
         size = section.documents_per_call
         with contextlib.ExitStack() as stack:
             retrievers = {
@@ -163,6 +166,29 @@ class _Answering:
         if model.engine.cached_share is not None:
             shares = self._run.report.setdefault("cached_prompt_share", {})
             shares[name] = round(model.engine.cached_share, 4)
+
+    def retrieval(self) -> dict[str, Any]:
+        """What the passages held of the evidence; of the questions whose evidence has a place."""
+        recipe = self._run.recipe
+        rows = self._run.read("answer/rows.jsonl", Answer)
+        return retrieval_report(
+            {(row.case_id, row.route): row for row in rows},
+            [case for case in self.cases if case.document.document_id in self._files],
+            self._references,
+            retrieval_of(recipe),
+            self._body,
+            lambda name: self._tokens(name).starts,
+        )
+
+    def _tokens(self, answer_model: str) -> ModelTokens:
+        section = self._run.recipe.answer
+        assert section is not None
+        chosen = section.engine_of(answer_model)
+        assert chosen is not None
+        if answer_model not in self._known_tokens:
+            tokens = load_tokens(chosen, section.tokenizers.get(answer_model))
+            self._known_tokens[answer_model] = tokens
+        return self._known_tokens[answer_model]
 
     def _take(
         self, results: Iterable[Answer | Reject], rejects: RowLog[Reject] | None = None
@@ -210,6 +236,8 @@ def _run(run: StageRun) -> None:
             _by_engines(run, answering, log)
         log.sort(answering.order)
     _report(run)
+    if section.reader == "engine":
+        run.report["retrieval"] = answering.retrieval()
 
 
 def _by_engines(run: StageRun, answering: _Answering, log: RowLog[Answer]) -> None:

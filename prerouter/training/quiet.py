@@ -21,6 +21,9 @@ def quiet_libraries() -> Iterator[None]:
     had_dataset_bars = not datasets.are_progress_bars_disabled()
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
+    # DeepSpeed sets its logger's level when it is imported, which happens in here.
+    deepspeed = logging.getLogger("DeepSpeed")
+    deepspeed.addFilter(_is_an_error)
     transformers_logging.disable_progress_bar()
     datasets.disable_progress_bars()
     try:
@@ -28,9 +31,14 @@ def quiet_libraries() -> Iterator[None]:
             warnings.simplefilter("ignore")
             yield
     finally:
+        deepspeed.removeFilter(_is_an_error)
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
         if had_bars:
             transformers_logging.enable_progress_bar()
         if had_dataset_bars:
             datasets.enable_progress_bars()
+
+
+def _is_an_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
