@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from prerouter.core.records import ROUTES, Identifier, Route, by_cost
 from prerouter.recipe.base import Section
-from prerouter.recipe.engine import EngineSection
+from prerouter.recipe.engine import EngineSection, OpenAIEngine
 from prerouter.recipe.judge import HIGHEST_GRADE, FaithfulnessSection, HumanScores, JudgeSection
 from prerouter.recipe.retrieval import Grouping
 
@@ -90,6 +90,14 @@ class AnswerSection(Section):
         else:
             idle = given & {"retriever"}
         mistakes = [f"reader `{self.reader}` reads no {', '.join(sorted(idle))}"] if idle else []
+        engines = [self.engine, *self.engines.values()]
+        if self.entropy_tokens and any(
+            isinstance(engine, OpenAIEngine) and engine.entropies == "refuse" for engine in engines
+        ):
+            mistakes.append(
+                "entropy_tokens: a server tells its likeliest tokens only: set its engine's "
+                "entropies: lower_bound, or take transformers or vllm"
+            )
         if "long_rag" in given and Route.LONG_RAG not in self.routes:
             mistakes.append("long_rag says how LONG_RAG retrieves: name it in `routes`")
         if self.reader == "engine" and (self.engine is None) == (not self.engines):

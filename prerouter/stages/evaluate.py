@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import (
@@ -16,7 +17,7 @@ from prerouter.core.records import (
 )
 from prerouter.measures.routing import RoutingRow, routing_table
 from prerouter.measures.tuning import Calibrated, tune
-from prerouter.recipe.prices import load_prices
+from prerouter.recipe.prices import PriceTable, load_prices
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.material import Material
 from prerouter.reporting.report import PAGE, write_report
@@ -98,7 +99,7 @@ def _write_report(
     assert recipe.evaluate is not None
     run.progress.start("evaluate: report", None)
     wanted = {case.case_id for case in cases}
-    prices, _ = load_prices(recipe.prices)
+    prices = _priced(recipe, cases)
     written = write_report(
         run.folder / REPORT,
         Material(
@@ -131,6 +132,18 @@ def _write_report(
     if written.note:
         run.report["report"]["note"] = written.note
         run.progress.note(f"evaluate: {written.note}")
+
+
+def _priced(recipe: Recipe, cases: Iterable[RoutingCase]) -> PriceTable:
+    """The price table, where an answer model without a price of its own has that of the model
+    which answers for it."""
+    table, _ = load_prices(recipe.prices)
+    models = dict(table.models)
+    for name in dict.fromkeys(case.answer_model.name for case in cases):
+        engine = recipe.answer.engine_of(name) if recipe.answer else None
+        if engine and engine.model in models:
+            models.setdefault(name, models[engine.model])
+    return table.model_copy(update={"models": models})
 
 
 def _parents(recipe: Recipe) -> tuple[str, ...]:

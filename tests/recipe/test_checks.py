@@ -29,6 +29,10 @@ def load(*changes: str) -> Recipe:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (
+            ["answer.engine={kind: openai, model: m, base_url: 'http://a/v1'}"],
+            "a server tells its likeliest tokens only",
+        ),
         (["route.routers=[edar]", "answer.entropy_tokens=0"], "edar need answer.entropy_tokens"),
         (["route.routers=[edar]", "answer=null", "score=null"], "edar need answer.entropy_tokens"),
         (["route.routers=[always_long_rag]"], "always_long_rag need LONG_RAG in answer.routes"),

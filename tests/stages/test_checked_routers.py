@@ -104,7 +104,12 @@ def write_recipe(folder: Path, **checks: Any) -> Path:
         "retrieval": {"vector_ratio": 0},
         "answer": {
             "reader": "engine",
-            "engine": {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"},
+            "engine": {
+                "kind": "openai",
+                "model": "m",
+                "base_url": "http://127.0.0.1:1/v1",
+                "entropies": "lower_bound",
+            },
             "entropy_tokens": 2,
         },
         "score": {"metric": "exact_match"},
@@ -186,6 +191,22 @@ def test_the_report_tells_what_the_checks_were_worth(
     every = len(by_router(recipe)["edar_unclassified"])
     assert calls["edar_unclassified"] == pytest.approx(1 + escalated / every)
     assert calls["always_rag"] == 1.0
+
+
+def test_an_answer_model_costs_what_the_model_behind_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    price = {"input": 1.0, "output": 2.0, "source": "a test", "date": "2026-01-01"}
+    (tmp_path / "prices.yaml").write_text(yaml.safe_dump({"models": {"m": price}}))
+    changes = f"prices={tmp_path / 'prices.yaml'}"
+    recipe = run(write_recipe(tmp_path), monkeypatch, reply, changes)
+    costs = recipe.run_dir / "evaluate" / "report" / "data" / "cost.csv"
+    heading, *rows = _split(costs.read_text("utf-8").splitlines())
+    usd = {row[0]: row[heading.index("USD")] for row in rows}
+    assert float(usd["always_rag"]) == pytest.approx((100 * 1 + 5 * 2) / 1e6)
+    assert float(usd["always_lc"]) == pytest.approx((500 * 1 + 5 * 2) / 1e6)
+    # The verdict is a call of the same model, priced alike: 90 tokens in, one word out.
+    assert float(usd["self_route_verdict"]) > float(usd["always_rag"]) + 90 / 1e6 - 1e-12
 
 
 def _split(lines: Sequence[str]) -> list[list[str]]:
