@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prerouter.core.errors import StageError
-from prerouter.core.records import Record
+from prerouter.core.records import Answer, Record
 from prerouter.measures.checks import MIN_CASES, binary, caution, finite
 from prerouter.measures.statistics import Floats
 from prerouter.recipe.checks import TauRule
@@ -83,6 +83,11 @@ def mean_entropy(entropies: Sequence[float], tokens: int = FIRST_TOKENS) -> floa
     if not len(entropies):
         return None
     return float(finite(PLACE, "the entropies", entropies[:tokens]).mean())
+
+
+def answer_entropy(answer: Answer) -> float | None:
+    """`mean_entropy` of all that was measured of an answer: `answer.entropy_tokens` of them."""
+    return mean_entropy(answer.entropies, len(answer.entropies) or 1)
 
 
 def sweep_tau(

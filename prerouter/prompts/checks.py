@@ -17,10 +17,14 @@ QUERY_TYPES = ("point", "synthesis")
 CHECK_FORMS: tuple[PromptForm, ...] = ("verdict", "query_type")
 
 
-def render_verdict(case: RoutingCase, passages: Sequence[str]) -> tuple[Message, ...]:
+def render_verdict(
+    case: RoutingCase, passages: Sequence[str], options: Sequence[str] = ()
+) -> tuple[Message, ...]:
     """Can the case's question be answered from these passages? (Self-Route as a verdict of its
-    own; Li et al., 2024, arXiv 2407.16833)."""
-    return fill_template("verdict", {"passages": passages, **question_values(case, ())})
+    own; Li et al., 2024, arXiv 2407.16833). `options` of a multiple-choice question are part of
+    what it asks."""
+    values = {"passages": passages, "options": options, **question_values(case, ())}
+    return fill_template("verdict", values)
 
 
 def render_query_type(case: RoutingCase) -> tuple[Message, ...]:

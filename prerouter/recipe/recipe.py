@@ -134,6 +134,10 @@ class Recipe(Section):
             mistakes.append("evaluate needs `route`")
         if self.evaluate and self.route and self.evaluate.split not in self.route.splits:
             mistakes.append(f"evaluate.split {self.evaluate.split} is not in route.splits")
+        if self.evaluate and self.evaluate.fallback not in self.routes:
+            mistakes.append(f"evaluate.fallback {self.evaluate.fallback} is not in answer.routes")
+        if self.publish and self.publish.fallback not in ROUTES:
+            mistakes.append(f"publish.fallback is one of {', '.join(ROUTES)}")
         if self.publish and not self.train:
             mistakes.append("publish needs `train`")
         for name, mode in STUDENTS.items():
@@ -191,6 +195,12 @@ class Recipe(Section):
         mistakes = []
         if section.router not in self.route.routers:
             mistakes.append(f"calibrate.router {section.router} is not among route.routers")
+        if section.router in BY_ENTROPY:
+            mistakes.append(f"calibrate.router {section.router} gives no p_lc")
+        if section.tuned in self.route.published:
+            mistakes.append(f"route.published {section.tuned} is the calibrated router's name")
+        if self.label.routes != ROUTES:
+            mistakes.append("calibrate sets a threshold between two: label.routes RAG and LC")
         if self.evaluate and self.evaluate.split is section.split:
             mistakes.append("calibrate.split is evaluate.split: fit on one, measure on another")
         return mistakes
@@ -211,6 +221,13 @@ class Recipe(Section):
             mistakes.append("route.routers self_route_verdict asks the model of answer.engine")
         if "edar_prompted" in named and route.checks.query_types.engine is None:
             mistakes.append("route.routers edar_prompted needs route.checks.query_types.engine")
+        evaluated = self.evaluate.split if self.evaluate else None
+        if by_entropy and route.checks.tau is None and evaluated is route.checks.split:
+            mistakes.append(
+                "route.checks.split is evaluate.split: choose tau on one, measure on another"
+            )
+        if "pre_route_check" in named and self.checked_router in BY_ENTROPY:
+            mistakes.append(f"route.checks.pre_route {self.checked_router} is a check itself")
         if "pre_route_check" in named and self.checked_router not in (
             *route.routers,
             *route.published,

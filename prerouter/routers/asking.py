@@ -52,6 +52,10 @@ def _scored(
             found.append(Word(None, failure=DecisionFailure.CALL_FAILED, raw=scores.error))
             continue
         first, second = scores.log_probabilities
+        if first == second == -math.inf:
+            failure = DecisionFailure.UNPARSABLE
+            found.append(Word(None, failure=failure, raw="neither word is possible"))
+            continue
         # Past this, e to the power overflows; the probability has long been 0.
         p_second = 1 / (1 + math.exp(first - second)) if first - second < 700 else 0.0
         found.append(

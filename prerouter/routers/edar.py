@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from prerouter.core.protocols import Router
 from prerouter.core.records import Answer, Decision, DecisionFailure, Route, RoutingCase
-from prerouter.measures.entropy_routing import mean_entropy
+from prerouter.measures.entropy_routing import answer_entropy
 from prerouter.routers.self_route import Written, unanswered
 
 
@@ -90,11 +90,6 @@ class CheckedPreRoute:
             yield decision.model_copy(update=own)
 
 
-def answer_entropy(answer: Answer) -> float | None:
-    """The mean over the tokens whose entropies were measured: `answer.entropy_tokens` of them."""
-    return mean_entropy(answer.entropies, len(answer.entropies) or 1)
-
-
 def checked_by_entropy(case: RoutingCase, router: str, answer: Answer, tau: float) -> Decision:
     """RAG where its answer's first tokens are certain enough, else LC."""
     if answer.text is None:
@@ -103,7 +98,8 @@ def checked_by_entropy(case: RoutingCase, router: str, answer: Answer, tau: floa
     # Where nothing was retrieved, no model was asked: the reader declines, as Self-Route's does.
     nothing_read = answer.prompt_tokens == 0
     if entropy is None and not nothing_read:
-        return Decision(case_id=case.case_id, router=router, failure=DecisionFailure.NO_ENTROPY)
+        failure = DecisionFailure.NO_ENTROPY
+        return Decision(case_id=case.case_id, router=router, failure=failure, wrote=Route.RAG)
     certain = entropy is not None and entropy <= tau
     return Decision(
         case_id=case.case_id,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from prerouter.core.errors import CheckpointError, StageError
-from prerouter.core.records import ROUTES, Decision, Label, Route, RoutingCase
+from prerouter.core.records import Decision, Label, Route, RoutingCase, by_cost
 
 
 class AlwaysRag:
@@ -114,5 +114,5 @@ class TaskMajority:
 
 
 def _majority(counts: Counter[Route]) -> Route:
-    # `max` keeps the first of equals, and ROUTES goes from cheap to dear.
-    return max(ROUTES, key=lambda route: counts[route])
+    # `max` keeps the first of equals, which is the cheapest.
+    return max(by_cost(counts), key=lambda route: counts[route])

@@ -77,27 +77,25 @@ class PromptedQueryTypes:
         self._by = by
 
     def sort(self, cases: Sequence[RoutingCase]) -> list[Sorted]:
-        """Each question is asked once, whichever model is to answer it; its first case pays."""
-        first = {case.question_id: case for case in reversed(cases)}
+        """Each question is asked once here, whichever models are to answer it; each case pays, as a
+        query by itself would."""
+        first = {case.question_id: case for case in cases}
         requests = [GenerationRequest(render_query_type(case)) for case in first.values()]
         if not requests:
             return []
         words = ask_word(self._engine(), requests, QUERY_TYPES, self._by)
         found = dict(zip(first, words, strict=True))
-        kinds = []
-        for case in cases:
-            word = found[case.question_id]
-            pays = first[case.question_id] is case
-            kinds.append(
-                Sorted(
-                    synthesis=None if word.chosen is None else word.chosen == 1,
-                    failure=word.failure,
-                    raw=word.raw,
-                    model=self._model,
-                    calls=int(pays),
-                    prompt_tokens=word.prompt_tokens if pays else 0,
-                    completion_tokens=word.completion_tokens if pays else 0,
-                    seconds=word.seconds if pays else 0.0,
-                )
+        return [
+            Sorted(
+                synthesis=None if word.chosen is None else word.chosen == 1,
+                failure=word.failure,
+                raw=word.raw,
+                model=self._model,
+                calls=1,
+                prompt_tokens=word.prompt_tokens,
+                completion_tokens=word.completion_tokens,
+                seconds=word.seconds,
             )
-        return kinds
+            for case in cases
+            for word in [found[case.question_id]]
+        ]

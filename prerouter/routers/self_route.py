@@ -48,20 +48,24 @@ class SelfRouteVerdict:
     likely the latter is, where words are asked for by their probability.
 
     `engines` gives the model behind an answer model's name, `passages` the texts that were
-    retrieved for a case: none are a verdict by themselves, and no model is asked.
+    retrieved for a case: none are a verdict by themselves, and no model is asked. None instead of
+    texts says that nobody knows them, and the case is undecided. `choices` are those of a
+    multiple-choice question.
     """
 
     def __init__(
         self,
         name: str,
         engines: Callable[[str], Engine],
-        passages: Callable[[RoutingCase], Sequence[str]],
+        passages: Callable[[RoutingCase], Sequence[str] | None],
         by: AskBy = AskBy.PROBABILITY,
+        choices: Callable[[RoutingCase], Sequence[str]] = lambda case: (),
     ) -> None:
         self.name = name
         self._engines = engines
         self._passages = passages
         self._by = by
+        self._choices = choices
 
     def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         texts = {case.case_id: self._passages(case) for case in cases}
@@ -69,12 +73,21 @@ class SelfRouteVerdict:
         for name in dict.fromkeys(case.answer_model.name for case in cases):
             asked = [c for c in cases if c.answer_model.name == name and texts[c.case_id]]
             if asked:
-                requests = [GenerationRequest(render_verdict(c, texts[c.case_id])) for c in asked]
+                requests = [
+                    GenerationRequest(
+                        render_verdict(case, texts[case.case_id] or (), self._choices(case))
+                    )
+                    for case in asked
+                ]
                 found = ask_word(self._engines(name), requests, VERDICTS, self._by)
                 words |= {case.case_id: word for case, word in zip(asked, found, strict=True)}
         for case in cases:
             word = words.get(case.case_id)
-            if word is None:
+            if texts[case.case_id] is None:
+                yield Decision(
+                    case_id=case.case_id, router=self.name, failure=DecisionFailure.NO_ANSWER
+                )
+            elif word is None:
                 yield Decision(case_id=case.case_id, router=self.name, route=Route.LC)
             else:
                 yield self._decision(case, word)

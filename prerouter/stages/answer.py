@@ -224,8 +224,12 @@ def _run(run: StageRun) -> None:
     assert section is not None
     cases = list(run.read("cases/rows.jsonl", RoutingCase))
     order = [answer_key(case.case_id, route) for case in cases for route in run.recipe.routes]
-    again = _failed_before(run.folder / REJECTS) | _other_units(run, cases)
+    stale = _other_units(run, cases)
+    again = _failed_before(run.folder / REJECTS) | stale
     with run.log(Answer, key_of, due=[key for key in order if key not in again]) as log:
+        rejects = run.reject_log(due=[key for key in order if key not in stale])
+        # Not before what was made for other units is gone.
+        write_json(run.folder / LONG_RAG_JSON, section.long_rag.model_dump(mode="json"))
         answering = _Answering(run, log, cases, order)
         run.progress.start("answer", len(answering.order) - len(log.done))
         answering.without_documents()
@@ -233,14 +237,16 @@ def _run(run: StageRun) -> None:
             run.model = "evidence reader (answers with the reference passages in its context)"
             answering.by_evidence(section.reserved_tokens)
         else:
-            _by_engines(run, answering, log)
+            _by_engines(run, answering, log, rejects)
         log.sort(answering.order)
     _report(run)
     if section.reader == "engine":
         run.report["retrieval"] = answering.retrieval()
 
 
-def _by_engines(run: StageRun, answering: _Answering, log: RowLog[Answer]) -> None:
+def _by_engines(
+    run: StageRun, answering: _Answering, log: RowLog[Answer], rejects: RowLog[Reject]
+) -> None:
     section = run.recipe.answer
     assert section is not None
     engines = {
@@ -251,7 +257,6 @@ def _by_engines(run: StageRun, answering: _Answering, log: RowLog[Answer]) -> No
     run.model = ", ".join(dict.fromkeys(engine.model for engine in engines.values()))
     revisions = [e.revision for e in engines.values() if not isinstance(e, OpenAIEngine)]
     run.revision = ", ".join(dict.fromkeys(filter(None, revisions))) or None
-    rejects = run.reject_log(due=answering.order)
     answering.by_engines(rejects)
     rejects.sort([key for key in answering.order if key in rejects.done])
     check_reject_share(
@@ -280,16 +285,16 @@ def _other_units(run: StageRun, cases: Iterable[RoutingCase]) -> set[str]:
     assert section is not None
     wanted = section.long_rag.model_dump(mode="json")
     same = kept.exists() and json.loads(kept.read_bytes()) == wanted
-    write_json(kept, wanted)
     return set() if same else {answer_key(case.case_id, Route.LONG_RAG) for case in cases}
 
 
 def _report(run: StageRun) -> None:
     missing: Counter[str] = Counter()
     nothing_read: Counter[str] = Counter()
-    cut = 0
+    cut = bounds = 0
     for answer in run.read("answer/rows.jsonl", Answer):
         cut += answer.document_cut
+        bounds += answer.entropies_are_bounds
         if answer.missing:
             missing[f"{answer.route.value} {answer.missing.value}"] += 1
         elif answer.prompt_tokens == 0:
@@ -297,6 +302,8 @@ def _report(run: StageRun) -> None:
     run.report["missing_by_arm_reason"] = dict(sorted(missing.items()))
     run.report["declined_with_nothing_to_read"] = dict(sorted(nothing_read.items()))
     run.report["documents_cut_to_the_window"] = cut
+    if bounds:
+        run.report["answers_whose_entropies_are_lower_bounds"] = bounds
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:

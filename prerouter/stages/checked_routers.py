@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from prerouter.core.errors import StageError
 from prerouter.core.protocols import Engine, Router
@@ -22,9 +24,9 @@ from prerouter.core.records import (
 )
 from prerouter.engines.start import start_engine
 from prerouter.measures.cost import used_tokens
-from prerouter.measures.entropy_routing import choose_tau, sweep_tau
+from prerouter.measures.entropy_routing import NEVER, answer_entropy, choose_tau, sweep_tau
 from prerouter.recipe.route import CHECKED
-from prerouter.routers.edar import CheckedPreRoute, Edar, QueryClassifier, answer_entropy
+from prerouter.routers.edar import CheckedPreRoute, Edar, QueryClassifier
 from prerouter.routers.query_type import DistilledQueryTypes, PromptedQueryTypes
 from prerouter.routers.self_route import SelfRoute, SelfRouteVerdict, Written
 from prerouter.runs.manifest import write_json
@@ -32,6 +34,7 @@ from prerouter.runs.stage import StageRun
 from prerouter.sources.text_files import body_of
 
 TAU_JSON = "tau.json"
+CHECKS_JSON = "checks.json"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,12 @@ class _Measured:
 def _tokens(answer: Answer | None) -> int | None:
     used = used_tokens(answer) if answer else None
     return used.input + used.output if used else None
+
+
+def _development_entropy(answer: Answer) -> float | None:
+    """What a threshold would see of an answer. Where nothing was found to read, every threshold
+    escalates, except the one that escalates nothing."""
+    return NEVER - 1 if answer.prompt_tokens == 0 else answer_entropy(answer)
 
 
 class Replayed:
@@ -86,7 +95,11 @@ class CheckedRouters:
                 "long_rag_self_route", long_rag, Route.LONG_RAG
             ),
             "self_route_verdict": lambda: SelfRouteVerdict(
-                "self_route_verdict", self._engine_of, self._passages, self._section.verdict_by
+                "self_route_verdict",
+                self._engine_of,
+                self._passages,
+                self._section.verdict_by,
+                lambda case: self._choices.get(case.question_id, ()),
             ),
             "edar": lambda: Edar("edar", rag, self._tau, self._distilled),
             "edar_prompted": lambda: Edar("edar_prompted", rag, self._tau, self._prompted),
@@ -124,12 +137,13 @@ class CheckedRouters:
         rows = self._run.read("cases/documents.jsonl", DocumentFile)
         return {file.document_id: file for file in rows}
 
-    def _passages(self, case: RoutingCase) -> list[str]:
-        """What RAG showed of the document, in its order."""
+    def _passages(self, case: RoutingCase) -> list[str] | None:
+        """What RAG showed of the document, in its order; None where that isn't known, because its
+        answer is missing."""
         answer = self._answers.get((case.case_id, Route.RAG))
         file = self._files.get(case.document.document_id)
-        if answer is None or file is None:
-            return []
+        if answer is None or answer.text is None or file is None:
+            return None
         body = body_of(self._run.recipe.document_root, file)
         spans = sorted(answer.retrieved, key=lambda span: (span.start, span.end))
         return [body[span.start : span.end] for span in spans]
@@ -138,9 +152,16 @@ class CheckedRouters:
         answer = self._run.recipe.answer
         chosen = answer.engine_of(answer_model) if answer else None
         assert chosen is not None
-        if answer_model not in self._engines:
-            self._engines[answer_model] = start_engine(chosen)
-        return self._engines[answer_model]
+        # One engine may answer for several names.
+        key = chosen.model_dump_json()
+        if key not in self._engines:
+            self._engines[key] = start_engine(chosen)
+        return self._engines[key]
+
+    @cached_property
+    def _choices(self) -> dict[str, tuple[str, ...]]:
+        references = self._run.read("cases/references.jsonl", Reference)
+        return {each.question_id: each.choices for each in references if each.choices}
 
     def _before(self) -> Router:
         name = self._run.recipe.checked_router
@@ -176,12 +197,13 @@ class CheckedRouters:
             for case, kind in zip(test, classifier.sort(test), strict=True)
         ]
         share = sum(self._task_types[c.question_id] in synthesis for c in test)
-        self._run.report["query_types"] = {
+        words = {
             "trained_on": len(train),
             "test_questions": len(test),
             "right": sum(right),
             "synthesis_among_them": share,
         }
+        self._tell("query_types", words)
         return classifier
 
     @cached_property
@@ -207,10 +229,20 @@ class CheckedRouters:
         )
         chosen = choose_tau(sweep, self._section.tau_rule, self._section.min_share)
         told = chosen.model_dump(mode="json", exclude_none=True)
-        swept = sweep.model_dump(mode="json")
-        write_json(self._run.folder / TAU_JSON, {"chosen": told, "sweep": swept})
-        self._run.report["tau"] = told
+        self._tell("tau", told)
+        write_json(self._run.folder / TAU_JSON, sweep.model_dump(mode="json"))
         return chosen.tau
+
+    def _tell(self, name: str, words: dict[str, Any]) -> None:
+        """Into the report, and where a run that goes on finds it: `told`."""
+        path = self._run.folder / CHECKS_JSON
+        write_json(path, self.told() | {name: words})
+
+    def told(self) -> dict[str, Any]:
+        """What was chosen and learnt on the way, for the report; by an earlier attempt, too."""
+        path = self._run.folder / CHECKS_JSON
+        found: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+        return found
 
     def _development(self) -> list[_Measured]:
         """The cases that the threshold is chosen on: of the split, those whose answers by both
@@ -231,13 +263,19 @@ class CheckedRouters:
             arms = scores.get(case.case_id, {})
             qa = {r: arms[r].score if r in arms else None for r in ROUTES}
             rag = answers[Route.RAG]
-            entropy = answer_entropy(rag) if rag else None
+            entropy = _development_entropy(rag) if rag else None
             synthesis = bool(kinds and kinds[place].synthesis)
             known = {r: score for r, score in qa.items() if score is not None}
             counted = {r: count for r, count in tokens.items() if count is not None}
             if len(known) == len(counted) == len(ROUTES) and (synthesis or entropy is not None):
                 found.append(_Measured(entropy, known, counted, synthesis))
-        self._run.report["tau_cases"] = {"of": len(inside), "measured": len(found)}
+        bounds = sum(
+            (a := self._answers.get((case.case_id, Route.RAG))) is not None
+            and a.entropies_are_bounds
+            for case in inside
+        )
+        words = {"of": len(inside), "measured": len(found)}
+        self._tell("tau_cases", words | ({"entropies_are_lower_bounds": bounds} if bounds else {}))
         # What goes straight to LC says nothing of a threshold.
         if all(each.synthesis for each in found):
             raise StageError(

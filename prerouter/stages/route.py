@@ -174,6 +174,7 @@ def _run(run: StageRun) -> None:
         for case in cases
         if case.case_id in labels and sides[case.question_id] in {*section.splits} - {Split.TRAIN}
     ]
+    checked = CheckedRouters(run, cases, sides)
     makers: dict[str, Callable[[], Router]] = {
         **{
             name: partial(
@@ -185,7 +186,7 @@ def _run(run: StageRun) -> None:
             )
             for name, folder in section.published.items()
         },
-        **CheckedRouters(run, cases, sides).makers(),
+        **checked.makers(),
         "always_rag": AlwaysRag,
         "always_long_rag": AlwaysLongRag,
         "always_lc": AlwaysLc,
@@ -214,10 +215,16 @@ def _run(run: StageRun) -> None:
     for decision in run.read("route/rows.jsonl", Decision):
         counts = failures.setdefault(decision.router, Counter())
         counts[decision.route.value if decision.route else str(decision.failure)] += 1
+    run.report |= checked.told()
     run.report["training_pairs"] = len(pairs)
     run.report["decisions"] = {name: dict(sorted(c.items())) for name, c in failures.items()}
     if recipe.train:
         run.model = recipe.train.model
+
+
+def _read_after_retrieval(recipe: Recipe) -> tuple[str, ...]:
+    own = ("cases/references.jsonl", "cases/documents.jsonl")
+    return (*own, recipe.answers_file, recipe.scores_file)
 
 
 def _inputs(recipe: Recipe) -> dict[str, str]:
@@ -258,7 +265,7 @@ STAGE = Stage(
         "label/rows.jsonl",
         *(("train/rows.jsonl",) if recipe.train else ()),
         *(("classify/rows.jsonl",) if _classifies(recipe) else ()),
-        *((recipe.answers_file, recipe.scores_file) if recipe.checked_after_retrieval else ()),
+        *(_read_after_retrieval(recipe) if recipe.checked_after_retrieval else ()),
     ),
     run=_run,
     inputs=_inputs,

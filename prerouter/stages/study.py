@@ -49,6 +49,7 @@ from prerouter.runs.manifest import (
     Fingerprint,
     Manifest,
     installed_versions,
+    read_manifest,
     write_json,
 )
 from prerouter.runs.parents import parent_hashes
@@ -101,7 +102,7 @@ def run_prompt_study(study: PromptStudy, progress: Progress) -> StudyOutcome:
                     progress.start(f"study: {name}", len(cases) * study.samples)
                     parent = parents[_cases_file(prompt)]
                     asked += _ask(folder, section, cases, study.seed, parent, start, progress)
-                    decisions[name], samples[name] = _read_back(folder, name, cases)
+                    decisions[name], samples[name] = _read_back(folder, name, cases, study.samples)
         outcome = _measure(study, known, decisions, samples, asked)
         _write(study, outcome, parents)
     return outcome
@@ -136,7 +137,7 @@ def _ask(
                 rejects.append(result)
             progress.advance()
         failed = sum(
-            reject.reason == TraceReason.CALL_FAILED
+            reject.key in wanted and reject.reason == TraceReason.CALL_FAILED
             for reject in read_rows(folder / REJECTS, Reject)
         )
     check_reject_share(
@@ -171,7 +172,7 @@ def _drop_transient(path: Path) -> None:
 
 
 def _read_back(
-    folder: Path, name: str, cases: Sequence[RoutingCase]
+    folder: Path, name: str, cases: Sequence[RoutingCase], samples_asked: int
 ) -> tuple[list[Decision], dict[str, list[Route | None]]]:
     """The first sample of each case as a decision, and the route of every sample by case."""
     first: dict[str, Decision] = {}
@@ -183,6 +184,9 @@ def _read_back(
     for result in results:
         decision = as_decision(result, name)
         key = trace_key(result) if isinstance(result, Trace) else result.key
+        # More were drawn by an earlier study: a draw of fewer has the first ones.
+        if int(key.rpartition("|")[2]) >= samples_asked:
+            continue
         if key == f"{decision.case_id}|0":
             first[decision.case_id] = decision
         # A failed call is no sample; a reply that was none is one that decided nothing.
@@ -254,7 +258,8 @@ def _cases_file(prompt: TeacherPrompt) -> str:
 
 
 def _scores_file(study: PromptStudy) -> str:
-    scored = (study.run / "score" / MANIFEST).exists()
+    labelled = read_manifest(study.run / "label")
+    scored = labelled is not None and "score/rows.jsonl" in labelled.fingerprint.parents
     return "score/rows.jsonl" if scored else "cases/scores.jsonl"
 
 

@@ -45,6 +45,29 @@ def load(*changes: str) -> Recipe:
         (["route.routers=[pre_route_check]"], "route.checks.pre_route guideline is not among"),
         (["route.checks={tau: 1.2, tau_rule: elbow}"], "tau is given: leave out tau_rule"),
         (["route.checks={min_share: 0.9}"], "min_share belongs to tau_rule `least_cost`"),
+        (
+            ["route.checks.pre_route=pre_route_check", "route.routers=[pre_route_check]"],
+            "a check itself",
+        ),
+        (
+            ["route.routers=[edar]", "route.checks.split=test", "evaluate.split=test"],
+            "choose tau on one, measure on another",
+        ),
+        (
+            ["route.routers=[edar, always_rag]", "calibrate.router=edar"],
+            "calibrate.router edar gives no p_lc",
+        ),
+        (
+            ["route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict",
+             "route.published={self_route_verdict_tuned: runs/a}"],
+            "is the calibrated router's name",
+        ),
+        (["evaluate.fallback=LONG_RAG"], "evaluate.fallback LONG_RAG is not in answer.routes"),
+        (
+            ["answer.routes=[RAG, LONG_RAG, LC]", "label.routes=[RAG, LONG_RAG, LC]",
+             "route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict"],
+            "calibrate sets a threshold between two",
+        ),
         (["route.published={student: runs/a}"], "student: the name of another router"),
         (["route.published={oracle: runs/a}"], "oracle: the name of another router"),
         (["route.published={'../a': runs/a}"], "route.published"),

@@ -59,6 +59,8 @@ def test_the_mean_entropy_is_held_against_the_threshold() -> None:
     }
     assert found["failed"].failure is DecisionFailure.NO_ANSWER
     assert found["unmeasured"].failure is DecisionFailure.NO_ENTROPY
+    # Its answer was written and is paid for, whatever becomes of the case.
+    assert found["unmeasured"].wrote is Route.RAG
     assert found["uncertain"].wrote is found["certain"].wrote is Route.RAG
 
 
@@ -158,5 +160,6 @@ def test_a_prompted_classifier_asks_once_for_each_question() -> None:
         "Compare all kings.",
         "When?",
     ]
-    assert [(kind.calls, kind.prompt_tokens) for kind in found] == [(1, 20), (0, 0), (1, 20)]
+    # Each case pays for its own: a query by itself would.
+    assert [(kind.calls, kind.prompt_tokens) for kind in found] == [(1, 20)] * 3
     assert {kind.model for kind in found} == {"small"}

@@ -99,3 +99,14 @@ def test_the_order_of_the_labels_does_not_show() -> None:
 def test_anything_else_is_refused(data: object) -> None:
     with pytest.raises(CheckpointError, match="task_majority"):
         TaskMajority.from_dict(data)
+
+
+def test_the_majority_may_be_any_route_that_labels_name() -> None:
+    routes = [Route.LONG_RAG, Route.LONG_RAG, Route.LC, Route.RAG]
+    pairs = [
+        (asked, Label(case_id=asked.case_id, route=route, margin=0.0))
+        for number, route in enumerate(routes)
+        for asked in [case(f"c{number}", "location")]
+    ]
+    router = TaskMajority.fit(pairs)
+    assert next(router.route([pairs[0][0]])).route is Route.LONG_RAG

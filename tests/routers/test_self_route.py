@@ -93,6 +93,25 @@ def test_a_verdict_is_a_call_of_its_own_with_a_probability() -> None:
     assert {decision.wrote for decision in found.values()} == {None}
 
 
+def test_passages_that_nobody_knows_are_no_verdict() -> None:
+    router = SelfRouteVerdict("v", lambda name: Verdicts(), lambda case: None)
+    (decision,) = router.route([make_case()])
+    assert (decision.failure, decision.calls) == (DecisionFailure.NO_ANSWER, 0)
+
+
+def test_the_options_of_a_question_are_part_of_it() -> None:
+    model = ScriptedModel(lambda request: Completion("answerable", "stop"))
+    options = ("In March.", "In <May>.")
+    router = SelfRouteVerdict(
+        "v", lambda name: model, lambda case: ["Text."], AskBy.REPLY, lambda case: options
+    )
+    list(router.route([make_case()]))
+    asked = model.requests[0].messages[1].content
+    assert '"In March."' in asked
+    assert r'"In \u003cMay>."' in asked
+    assert "letter" not in asked
+
+
 @pytest.mark.parametrize(
     ("reply", "route", "failure"),
     [

@@ -302,6 +302,30 @@ def test_a_third_route_asks_for_its_own_answers_only(
     assert len(asked.read_text().splitlines()) <= len(QUESTIONS)
 
 
+def test_other_units_ask_anew_though_stopped_before_the_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path, routes=["RAG", "LONG_RAG", "LC"]), tmp_path / "asked.txt"
+    recipe = run(path, monkeypatch, Recorded(asked, healed=True))
+    # One reply is cut off whatever the units: a reject that is no failed call.
+    assert answers_of(recipe)["q2", Route.LONG_RAG].missing is MissingReason.CUT_OFF
+    changed = load_recipe(path, ["answer.long_rag.unit_tokens=60", "answer.long_rag.top_k=1"])
+
+    def stopped(section: object) -> ScriptedModel:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prerouter.stages.answer.start_engine", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        execute(answer.STAGE, changed, SilentProgress())
+    asked.unlink()
+    play(monkeypatch, Recorded(asked, healed=True))
+    execute(answer.STAGE, changed, SilentProgress())
+    again = asked.read_text().splitlines()
+    # Of each question with a document and something found, once: the other routes stand.
+    assert sorted(again) == sorted(set(again))
+    assert QUESTIONS[2][1] in again
+
+
 def test_other_prompts_or_another_retrieval_make_new_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

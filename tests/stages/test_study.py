@@ -187,6 +187,28 @@ def test_several_samples_give_best_of_n(finished: Path, monkeypatch: pytest.Monk
     assert "vote of N" in (study.folder / "best_of.md").read_text("utf-8")
 
 
+def test_fewer_samples_than_before_are_the_first_ones(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: dict[str, int] = {}
+
+    def only_the_first_is_right(index: int, prompt: str) -> Completion:
+        counts[prompt] = counts.get(prompt, 0) + 1
+        right = odd_is_lc(index, prompt)
+        # The engine answers the last request first: of four samples, the fourth call is sample 0.
+        return right if counts[prompt] == 4 else Completion("nothing", "stop", 900, 1)
+
+    play(monkeypatch, only_the_first_is_right)
+    settings: dict[str, Any] = {"variants": {"full": {}}, "temperature": 0.7}
+    many = load_prompt_study(write_study(finished, samples=4, **settings))
+    assert run_prompt_study(many, SilentProgress()).best_of["large, full"][0].oracle.value == 0.25
+    fewer = run_prompt_study(
+        load_prompt_study(write_study(finished, samples=2, **settings)), SilentProgress()
+    )
+    assert fewer.asked == 0
+    assert [row.oracle.value for row in fewer.best_of["large, full"]] == [0.5, 1.0]
+
+
 def test_generated_metadata_need_a_run_that_has_them(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

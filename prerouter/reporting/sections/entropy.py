@@ -6,7 +6,7 @@ import numpy as np
 
 from prerouter.core.records import Route
 from prerouter.measures.entropy_error import EntropyError, entropy_against_error
-from prerouter.measures.entropy_routing import FIRST_TOKENS, mean_entropy
+from prerouter.measures.entropy_routing import answer_entropy
 from prerouter.reporting import charts
 from prerouter.reporting.contents import (
     Cell,
@@ -30,16 +30,17 @@ def entropy(material: Material) -> Section:
     scores = {score.case_id: score for score in material.scores}
     groups: list[str] = []
     points: list[charts.Point] = []
-    without = 0
+    without = bounds = 0
     for case in material.cases:
         answer, pair = material.answers.get((case.case_id, Route.RAG)), scores.get(case.case_id)
         arm = pair.arms[Route.RAG] if pair else None
         if answer is None or pair is None or arm is None or arm.score is None:
             continue
-        bits = mean_entropy(answer.entropies)
+        bits = answer_entropy(answer)
         if bits is None:
             without += 1
             continue
+        bounds += answer.entropies_are_bounds
         error = (pair.high - arm.score) / (pair.high - pair.low)
         groups.append(case.group_id)
         points.append((bits, error))
@@ -54,10 +55,13 @@ def entropy(material: Material) -> Section:
         min_cases=material.section.min_cases,
         **material.resampling,
     )
+    answered = material.recipe.answer
+    first = answered.entropy_tokens if answered and answered.entropy_tokens else "measured"
     words = [
-        f"Mean entropy, in bits, of the first {FIRST_TOKENS} tokens of each RAG answer; error is "
+        f"Mean entropy, in bits, of the first {first} tokens of each RAG answer; error is "
         "how far its score is from full marks, as a share of the scale.",
         *([f"{without:,} scored RAG answers hold no entropies: left out."] if without else []),
+        *([f"{bounds:,} of the entropies are lower bounds."] if bounds else []),
         *([f"{measured.caution.capitalize()}."] if measured.caution else []),
     ]
     return Section(

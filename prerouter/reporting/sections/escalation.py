@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prerouter.core.records import (
-    ROUTES,
     Answer,
     Decision,
     PairedScore,
@@ -15,9 +14,7 @@ from prerouter.core.records import (
     RoutingCase,
 )
 from prerouter.measures.escalation import (
-    FallbackRow,
     TriggerRates,
-    blended_cost_factor,
     fallback_rates,
     rag_was_right,
     routing_precision,
@@ -88,7 +85,7 @@ def escalation(material: Material) -> Section:
             **material.resampling,
         )
         triggers = _triggers(material, cases)
-        efficiency, factor = _tokens(material, router, all_of_it[0])
+        efficiency, factor = _tokens(material, router)
         rows.append(
             [
                 text_cell(router),
@@ -136,7 +133,7 @@ def _main_table(rows: list[list[Cell]]) -> Table:
             Column(f"QA for {_PER_TOKENS:,} tokens more"),
             Column("Over-triggered"),
             Column("Under-triggered"),
-            Column("Cost, times RAG's"),
+            Column("Tokens, times RAG's"),
         ],
         rows=rows,
     )
@@ -164,8 +161,8 @@ def _checked(material: Material, router: str) -> list[_Checked]:
     found = []
     for case in material.labelled:
         decision = decisions[case.case_id]
-        # A verdict on the passages writes no answer: it is a call of the answering model itself.
-        by_verdict = decision.wrote is None and decision.model == case.answer_model.name
+        # A verdict looks at the passages, and no answer is written before it.
+        by_verdict = router.removesuffix("_tuned") == "self_route_verdict"
         if decision.route is not None and (decision.wrote is not None or by_verdict):
             wrote = decision.wrote or Route.RAG
             found.append(_Checked(case, decision, pairs[case.case_id], wrote))
@@ -204,43 +201,42 @@ def _evidence_held(reference: Reference | None, answer: Answer | None) -> bool |
     return retrieved_recall(spans, answer.retrieved) == 1.0 if spans else None
 
 
-def _tokens(material: Material, router: str, dropped: FallbackRow) -> tuple[Measured, Measured]:
-    """TER for 1,000 tokens over all labelled cases, and the blended cost as a multiple of RAG's."""
+def _tokens(material: Material, router: str) -> tuple[Measured, Measured]:
+    """TER for 1,000 tokens over all labelled cases, and all tokens as a multiple of RAG's."""
     decisions = {decision.case_id: decision for decision in material.decisions[router]}
     pairs = {pair.case_id: pair for pair in material.scores}
-    always = {route: Decision(case_id="-", router="-", route=route) for route in ROUTES}
-    columns: list[tuple[float, float, float, float, float]] = []
+    always_rag = Decision(case_id="-", router="-", route=Route.RAG)
+    columns: list[tuple[float, float, float, float]] = []
     groups = []
     for case in material.labelled:
         decision, pair = decisions[case.case_id], pairs[case.case_id]
         taken = decision.route or material.section.fallback
         answer_of = {r: a for r in Route if (a := material.answers.get((case.case_id, r)))}
-        if not {taken, decision.wrote or taken, *always} <= answer_of.keys():
+        if not {taken, decision.wrote or taken, Route.RAG} <= answer_of.keys():
             continue
         spent = [
             _all_tokens(query_spend(each, answer_of, {}, case.answer_model.name, taken))
-            for each in (decision, *always.values())
+            for each in (decision, always_rag)
         ]
         if None not in spent:
-            own, rag, lc = (float(value or 0) for value in spent)
+            own, rag = (float(value or 0) for value in spent)
             qa, qa_rag = pair.arms[taken].score, pair.arms[Route.RAG].score
             assert qa is not None
             assert qa_rag is not None
-            columns.append((qa, qa_rag, own, rag, lc))
+            columns.append((qa, qa_rag, own, rag))
             groups.append(case.group_id)
     if not columns:
         return _NO_TOKENS, _NO_TOKENS
-    qas, qas_rag, owns, rags, lcs = zip(*columns, strict=True)
+    qas, qas_rag, owns, rags = zip(*columns, strict=True)
     thousands = [value / _PER_TOKENS for value in owns]
     rag_thousands = [value / _PER_TOKENS for value in rags]
     efficiency = token_efficiency(
         qas, qas_rag, thousands, rag_thousands, groups, **material.resampling
     )
-    if dropped.rate.value is None or not sum(rags):
+    if not sum(rags):
         return efficiency, _NO_TOKENS
-    # One that is dropped pays for both answers.
-    ratio = (sum(rags) + sum(lcs)) / sum(rags)
-    return efficiency, Measured(value=blended_cost_factor(dropped.rate.value, ratio))
+    # What a decision took, what stands and what was dropped, against RAG's answers alone.
+    return efficiency, Measured(value=sum(owns) / sum(rags))
 
 
 def _all_tokens(spent: dict[Spend, float | None]) -> float | None:
