@@ -35,7 +35,7 @@ def rag_prompt(
     Indexing isn't in `seconds`: it belongs to the document, not to its first question.
     """
     rag = case.rag.model_copy(update={"top_k": top_k}) if top_k else case.rag
-    retriever.units(document, rag)
+    retriever.index(document, rag)
     began = time.perf_counter()
     passages = retriever.retrieve(case.question, document, rag)
     seconds = time.perf_counter() - began

@@ -100,10 +100,11 @@ class Retriever:
 
     def units(self, document: str, rag: RagConfig) -> list[Chunk]:
         """All that could be retrieved as one piece: chunks, or long units. For the measures."""
-        indexed = self._indexed(document, rag)
-        if self._section.unit == "chunk":
-            return indexed.chunks
-        return [self._unit(indexed, unit) for unit in range(len(indexed.units))]
+        return cut_units(self._indexed(document, rag).text, self._section, rag)
+
+    def index(self, document: str, rag: RagConfig) -> None:
+        """Make what belongs to the document, which its first question would make otherwise."""
+        self._indexed(document, rag)
 
     def close(self) -> None:
         """Give Milvus free, where there is one."""

@@ -160,8 +160,11 @@ class CheckedRouters:
 
     @cached_property
     def _choices(self) -> dict[str, tuple[str, ...]]:
-        references = self._run.read("cases/references.jsonl", Reference)
-        return {each.question_id: each.choices for each in references if each.choices}
+        return {each.question_id: each.choices for each in self._references if each.choices}
+
+    @cached_property
+    def _references(self) -> list[Reference]:
+        return list(self._run.read("cases/references.jsonl", Reference))
 
     def _before(self) -> Router:
         name = self._run.recipe.checked_router
@@ -171,8 +174,7 @@ class CheckedRouters:
     @cached_property
     def _task_types(self) -> dict[str, str]:
         """Task type by question, as the case or else the reference tells it."""
-        references = self._run.read("cases/references.jsonl", Reference)
-        levels = {each.question_id: each.level for each in references}
+        levels = {each.question_id: each.level for each in self._references}
         found = {}
         for case in self._cases:
             kind = case.task_type or levels.get(case.question_id)
