@@ -35,7 +35,7 @@ from prerouter.training.launch import (
 from prerouter.training.quiet import quiet_libraries
 from prerouter.training.report import LossPoint
 from prerouter.training.reporters import check_reporters, log_beside
-from prerouter.training.trainer import DEFAULTS, adapters
+from prerouter.training.trainer import DEFAULTS, adapters, read_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -194,14 +194,7 @@ def load_encoder(model_path: str, revision: str | None) -> tuple[PreTrainedToken
 
     Raises InputError where there is none.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            model_path, revision=revision, trust_remote_code=False
-        )
-    except (OSError, ValueError) as error:
-        raise InputError("classify.model", f"{model_path} has no tokenizer: {error}") from None
+    tokenizer = read_tokenizer("classify.model", model_path, revision)
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
             raise InputError("classify.model", f"{model_path} has no padding token")

@@ -30,8 +30,8 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def load_tokenizer(model_path: str, revision: str | None) -> PreTrainedTokenizerBase:
-    """The tokenizer of a chat model. Raises InputError where it is missing or has no template."""
+def read_tokenizer(key: str, model_path: str, revision: str | None) -> PreTrainedTokenizerBase:
+    """A model's tokenizer. Raises InputError, in the name of the recipe's `key`, without one."""
     from transformers import AutoTokenizer
 
     try:
@@ -39,7 +39,13 @@ def load_tokenizer(model_path: str, revision: str | None) -> PreTrainedTokenizer
             model_path, revision=revision, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
-        raise InputError("train.model", f"{model_path} has no tokenizer: {error}") from None
+        raise InputError(key, f"{model_path} has no tokenizer: {error}") from None
+    return tokenizer
+
+
+def load_tokenizer(model_path: str, revision: str | None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a chat model. Raises InputError where it is missing or has no template."""
+    tokenizer = read_tokenizer("train.model", model_path, revision)
     if tokenizer.chat_template is None:
         raise InputError(
             "train.model", f"{model_path} has no chat template", "an instruction-tuned model"
