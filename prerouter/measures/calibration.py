@@ -6,6 +6,8 @@ the Brier score is the mean squared error of p_lc (Brier, 1950).
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -67,6 +69,12 @@ class Calibration(Record):
     equal_width: tuple[ReliabilityBin, ...]
     equal_mass: tuple[ReliabilityBin, ...]
     caution: str | None = None
+
+
+def from_odds(odds: float) -> float:
+    """The probability whose log-odds are `odds`: 1 / (1 + e^-odds)."""
+    # Past this, e to the power overflows; the probability has long been 0.
+    return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
 
 
 def log_odds(p_lc: npt.ArrayLike) -> Floats:

@@ -87,6 +87,11 @@ class Material:
         return [case for case in self.cases if case.case_id in labelled]
 
     @cached_property
+    def score_of(self) -> dict[str, PairedScore]:
+        """The paired score of each case that has one."""
+        return {score.case_id: score for score in self.scores}
+
+    @cached_property
     def labelled_decisions(self) -> dict[str, list[Decision]]:
         """Of every router, the decisions on the cases with a label."""
         inside = {case.case_id for case in self.labelled}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from prerouter.core.protocols import Engine, GenerationRequest, Sampling
 from prerouter.core.records import DecisionFailure
+from prerouter.measures.calibration import from_odds
 from prerouter.prompts.trace import TraceError, TraceReason, bare_reply
 from prerouter.recipe.checks import AskBy
 
@@ -56,8 +57,7 @@ def _scored(
             failure = DecisionFailure.UNPARSABLE
             found.append(Word(None, failure=failure, raw="neither word is possible"))
             continue
-        # Past this, e to the power overflows; the probability has long been 0.
-        p_second = 1 / (1 + math.exp(first - second)) if first - second < 700 else 0.0
+        p_second = from_odds(second - first)
         found.append(
             Word(
                 int(p_second > 0.5),

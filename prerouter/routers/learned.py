@@ -3,7 +3,6 @@ route at once."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from prerouter.core.records import (
     StudentMode,
 )
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
-from prerouter.measures.calibration import apply_temperature
+from prerouter.measures.calibration import apply_temperature, from_odds
 from prerouter.prompts.render import StudentForm, prompt_hash, render_student
 from prerouter.prompts.trace import TraceError, TraceReason, parse_trace, trace_schema
 from prerouter.publishing.checkpoint import ROUTER_FILE, read_router
@@ -179,7 +178,7 @@ class LearnedRouter:
                 p_lc = self._p_lc(scored.log_probabilities)
                 route = Route.LC if p_lc > self._threshold else Route.RAG
             else:
-                failure = _call_failure(scored.error)
+                failure = call_failure(scored.error)
             yield Decision(
                 case_id=case.case_id,
                 router=self._name,
@@ -197,8 +196,7 @@ class LearnedRouter:
         """LC against RAG alone: what else the model might have said is left out."""
         by_route = dict(zip(ROUTES, log_probabilities, strict=True))
         odds = by_route[Route.LC] - by_route[Route.RAG]
-        # Past this, e to the power overflows; the probability has long been 0.
-        p_lc = 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
+        p_lc = from_odds(odds)
         # By the same steps as `calibrate` and the routing table take, rounding and all.
         return float(apply_temperature([p_lc], self._temperature)[0])
 
@@ -250,10 +248,11 @@ def _load_model(folder: Path, dtype: Dtype, batch_size: int) -> TransformersMode
 
 def _failure(reason: TraceReason, completion: Completion) -> DecisionFailure:
     if reason is TraceReason.CALL_FAILED:
-        return _call_failure(completion.error or "")
+        return call_failure(completion.error or "")
     return DecisionFailure.CUT_OFF if reason in _CUT_OFF else DecisionFailure.UNPARSABLE
 
 
-def _call_failure(error: str) -> DecisionFailure:
+def call_failure(error: str) -> DecisionFailure:
+    """What a call that failed with `error` is as a decision."""
     too_long = error.startswith(PROMPT_TOO_LONG)
     return DecisionFailure.TOO_LONG if too_long else DecisionFailure.CALL_FAILED

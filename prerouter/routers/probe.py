@@ -20,7 +20,6 @@ from prerouter.core.errors import CheckpointError, StageError
 from prerouter.core.protocols import GenerationRequest
 from prerouter.core.records import (
     Decision,
-    DecisionFailure,
     Identifier,
     Label,
     MetadataSetting,
@@ -31,7 +30,7 @@ from prerouter.core.records import (
 )
 from prerouter.engines.batches import PromptState
 from prerouter.engines.identity import model_identity
-from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
+from prerouter.engines.transformers import TransformersModel
 from prerouter.probing.linear import fit_head, linear_head
 from prerouter.probing.representations import (
     NOT_FINITE,
@@ -42,6 +41,7 @@ from prerouter.probing.representations import (
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.probe_router import HeadKind, ProbePrompt
+from prerouter.routers.learned import call_failure
 from prerouter.routers.skops_file import (
     ABOUT_FILE,
     SkopsAbout,
@@ -254,8 +254,7 @@ class ProbeRouter:
             route = Route.LC if p_lc > 0.5 else Route.RAG
         else:
             raw = state.error or NOT_FINITE
-            too_long = raw.startswith(PROMPT_TOO_LONG)
-            failure = DecisionFailure.TOO_LONG if too_long else DecisionFailure.CALL_FAILED
+            failure = call_failure(raw)
         return Decision(
             case_id=case.case_id,
             router=self.name,

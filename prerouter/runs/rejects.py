@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from prerouter.core.records import Reject
-from prerouter.runs.rows import read_rows
+from prerouter.runs.rows import RowLog, read_rows, write_rows
 
 # Characters: several times what a thinking model writes before it reaches its limit.
 MOST_RAW = 200_000
@@ -24,6 +24,14 @@ def cut_raw(text: str) -> str:
         return text
     half = MOST_RAW // 2
     return f"{text[:half]} [{len(text) - 2 * half} characters left out] {text[-half:]}"
+
+
+def drop_transient(path: Path) -> None:
+    """Take the failed calls out of a file of rejects: they are made again."""
+    if path.exists():
+        # A line that a kill tore is cut off first.
+        RowLog(path, Reject, reject_key).close()
+        write_rows(path, (reject for reject in read_rows(path, Reject) if not reject.transient))
 
 
 def count_rejects(path: Path) -> tuple[dict[str, int], int]:

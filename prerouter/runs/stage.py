@@ -27,7 +27,7 @@ from prerouter.runs.manifest import (
     write_json,
 )
 from prerouter.runs.processes import check_shared
-from prerouter.runs.rejects import count_rejects, reject_key
+from prerouter.runs.rejects import count_rejects, drop_transient, reject_key
 from prerouter.runs.rows import (
     RecordT,
     RowLog,
@@ -115,10 +115,7 @@ class StageRun:
     ) -> RowLog[Reject]:
         """The rejects of this stage. Those of an earlier attempt stand, except transient ones:
         a call that failed is made again."""
-        path = self.folder / REJECTS
-        if path.exists():
-            RowLog(path, Reject, reject_key).close()
-            write_rows(path, (reject for reject in read_rows(path, Reject) if not reject.transient))
+        drop_transient(self.folder / REJECTS)
         return self.log(Reject, reject_key, REJECTS, flush_every, due)
 
     def close(self) -> None:

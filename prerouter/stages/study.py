@@ -53,7 +53,7 @@ from prerouter.runs.manifest import (
     write_json,
 )
 from prerouter.runs.parents import parent_hashes
-from prerouter.runs.rejects import reject_key
+from prerouter.runs.rejects import drop_transient, reject_key
 from prerouter.runs.rows import RowLog, read_rows, replacing, write_rows
 from prerouter.runs.stage import REJECTS, ROWS, STARTED, alone, check_reject_share
 
@@ -124,7 +124,7 @@ def _ask(
         for case in cases
         for sample in range(section.samples)
     }
-    _drop_transient(folder / REJECTS)
+    drop_transient(folder / REJECTS)
     with (
         RowLog(folder / ROWS, Trace, trace_key) as log,
         RowLog(folder / REJECTS, Reject, reject_key) as rejects,
@@ -162,13 +162,6 @@ def _clear_where_other(folder: Path, section: TeachSection, seed: int, parent: s
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         write_json(folder / STARTED, wanted)
-
-
-def _drop_transient(path: Path) -> None:
-    """A call that failed is made again."""
-    if path.exists():
-        RowLog(path, Reject, reject_key).close()
-        write_rows(path, [reject for reject in read_rows(path, Reject) if not reject.transient])
 
 
 def _read_back(

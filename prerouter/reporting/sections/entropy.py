@@ -27,12 +27,14 @@ _MOST_POINTS = 1_500
 def entropy(material: Material) -> Section:
     """The scatter with its bins, and Pearson's r. Answers without entropies are counted."""
     title = "Entropy against error"
-    scores = {score.case_id: score for score in material.scores}
     groups: list[str] = []
     points: list[charts.Point] = []
     without = bounds = 0
     for case in material.cases:
-        answer, pair = material.answers.get((case.case_id, Route.RAG)), scores.get(case.case_id)
+        answer, pair = (
+            material.answers.get((case.case_id, Route.RAG)),
+            material.score_of.get(case.case_id),
+        )
         arm = pair.arms[Route.RAG] if pair else None
         if answer is None or pair is None or arm is None or arm.score is None:
             continue

@@ -157,7 +157,6 @@ def _type_table(rows: list[list[Cell]]) -> Table:
 def _checked(material: Material, router: str) -> list[_Checked]:
     """The labelled cases on which the router decided with an answer, or its passages, before it."""
     decisions = {decision.case_id: decision for decision in material.decisions[router]}
-    pairs = {pair.case_id: pair for pair in material.scores}
     found = []
     for case in material.labelled:
         decision = decisions[case.case_id]
@@ -165,7 +164,7 @@ def _checked(material: Material, router: str) -> list[_Checked]:
         by_verdict = router.removesuffix("_tuned") == "self_route_verdict"
         if decision.route is not None and (decision.wrote is not None or by_verdict):
             wrote = decision.wrote or Route.RAG
-            found.append(_Checked(case, decision, pairs[case.case_id], wrote))
+            found.append(_Checked(case, decision, material.score_of[case.case_id], wrote))
     return found
 
 
@@ -204,12 +203,11 @@ def _evidence_held(reference: Reference | None, answer: Answer | None) -> bool |
 def _tokens(material: Material, router: str) -> tuple[Measured, Measured]:
     """TER for 1,000 tokens over all labelled cases, and all tokens as a multiple of RAG's."""
     decisions = {decision.case_id: decision for decision in material.decisions[router]}
-    pairs = {pair.case_id: pair for pair in material.scores}
     always_rag = Decision(case_id="-", router="-", route=Route.RAG)
     columns: list[tuple[float, float, float, float]] = []
     groups = []
     for case in material.labelled:
-        decision, pair = decisions[case.case_id], pairs[case.case_id]
+        decision, pair = decisions[case.case_id], material.score_of[case.case_id]
         taken = decision.route or material.section.fallback
         answer_of = {r: a for r in Route if (a := material.answers.get((case.case_id, r)))}
         if not {taken, decision.wrote or taken, Route.RAG} <= answer_of.keys():
