@@ -29,6 +29,6 @@ def make_dataset(path: Path, overrides: Sequence[str], *, force: bool, push: boo
     assert section.repo_id is not None
     parcel = Parcel("dataset", recipe.dataset_dir, section.repo_id, section.private)
     # It quotes the cases by intent; keys and paths it does not.
-    known = private_here(os.environ, (recipe.run_dir, Path.cwd()))
+    known = private_here(os.environ, (recipe.run_dir, Path.cwd()), recipe)
     check_private(parcel.folder, parcel.files, known)
     send(parcel, token)

@@ -133,5 +133,5 @@ def main() -> None:
 
         if _debug:
             raise
-        plain(f"error: {error.filename or 'system'}: {error.strerror}", error=True)
+        plain(f"error: {error.filename or 'system'}: {error.strerror or error}", error=True)
         sys.exit(1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from prerouter.cli.console import plain, visible, write
 from prerouter.cli.push import ask_to_push, send
 from prerouter.cli.run import run_recipe
-from prerouter.core.records import ModelFile, RoutingCase
+from prerouter.core.records import Answer, ModelFile, Reference, RoutingCase
 from prerouter.publishing.checkpoint import read_router
 from prerouter.publishing.folder import CARD_FILE
 from prerouter.publishing.hub import Parcel
@@ -57,7 +57,8 @@ def publish_router(
         _show_card((folder / CARD_FILE).read_text("utf-8"))
     read_router(folder, adapter=section.adapter)
     texts = () if section.raw_text else _case_texts(recipe)
-    known = private_here(os.environ, (recipe.run_dir, Path.cwd()), texts)
+    long_texts = () if section.raw_text else _long_texts(recipe)
+    known = private_here(os.environ, (recipe.run_dir, Path.cwd()), recipe, texts, long_texts)
     check_private(folder, [file.path for file in files], known)
     if token is None or section.repo_id is None:
         plain("nothing was pushed: this is what --push would send")
@@ -71,6 +72,18 @@ def _case_texts(recipe: Recipe) -> Iterator[str]:
     for case in read_rows(recipe.run_dir / "cases" / "rows.jsonl", RoutingCase):
         yield case.question
         yield from filter(None, (case.document.title, case.document.head))
+
+
+def _long_texts(recipe: Recipe) -> Iterator[str]:
+    """References, their evidence, and what was answered, as far as the run has them."""
+    references = recipe.run_dir / "cases" / "references.jsonl"
+    if references.is_file():
+        for reference in read_rows(references, Reference):
+            yield from filter(None, (reference.answer, *reference.choices))
+            yield from (evidence.text for evidence in reference.evidence)
+    answers = recipe.run_dir / recipe.answers_file
+    if answers.is_file():
+        yield from (answer.text for answer in read_rows(answers, Answer) if answer.text)
 
 
 def _show_files(files: Sequence[ModelFile]) -> None:

@@ -94,9 +94,15 @@ def serve_router(
 
 def find_key(variable: str | None) -> str | None:
     """The key in the named environment variable, which must then be set, or in PREROUTER_API_KEY,
-    where it is; None where no key is asked for."""
+    where it is; None where no key is asked for. Raises InputError for a variable that is blank:
+    whoever set it meant to ask for a key."""
     name = variable or DEFAULT_KEY_VARIABLE
-    key = os.environ.get(name, "").strip()
+    given = os.environ.get(name)
+    key = (given or "").strip()
+    if given is not None and not key:
+        raise InputError(
+            "--api-key-variable", f"{name} is blank", "a key", f"export {name}=..., or unset it"
+        )
     if key and not re.fullmatch("[!-~]+", key):
         raise InputError(
             "--api-key-variable", f"{name} holds a sign that no header takes", "plain ASCII"

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from pydantic import Field
 
 from prerouter.core.errors import CheckpointError
-from prerouter.core.records import Count, Record
+from prerouter.core.records import Count, Record, Split
 from prerouter.publishing.checkpoint import RouterConfig
 from prerouter.publishing.emissions import Emissions
 from prerouter.publishing.metadata import check_metadata
@@ -75,12 +75,11 @@ class CardData(Record):
     """Which cases were trained on and which were measured, by name and number."""
 
     name: str
-    hub_names: Annotated[tuple[str, ...], Field(description="of data sets, where known")] = ()
     traces: Annotated[
         str | None,
         Field(pattern=r"^[\w.-]+/[\w.-]+$", description="the data set of traces, on the Hub"),
     ] = None
-    license: str | None = None
+    license: Annotated[str | None, Field(description="of questions and documents")] = None
     answer_models: Annotated[tuple[str, ...], Field(min_length=1)]
     metric: str
     min_margin: Annotated[float, Field(ge=0)] = 0.0
@@ -109,6 +108,9 @@ class RouterCard(Record):
     collapsed: bool = False
     base_on_hub: Annotated[str | None, Field(description="the base model's name there")] = None
     adapter: bool = False
+    calibrated_on: Annotated[
+        Split | None, Field(description="what temperature and threshold were chosen on, if so")
+    ] = None
     pictures: tuple[CardPicture, ...] = ()
     curves: Annotated[bool, Field(description="whether training/losses.csv goes along")] = False
     emissions: Emissions | None = None
@@ -174,7 +176,7 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
         EvalResult(
             task_type="text-generation",
             task_name="RAG or long-context routing",
-            dataset_type=card.data.hub_names[0] if card.data.hub_names else "custom",
+            dataset_type="custom",
             dataset_name=data_name,
             dataset_split=card.data.test_split,
             metric_type=metric.type,
@@ -195,7 +197,7 @@ def card_metadata(card: RouterCard) -> dict[str, Any]:
         library_name="peft" if card.adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=card.base_on_hub,
-        datasets=[*card.data.hub_names, *traces] or None,
+        datasets=traces or None,
         tags=[*TAGS, *(("lora",) if card.adapter else ())],
         model_name=one_line(card.title),
         eval_results=results,

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 
 from prerouter.core.errors import StageError
 
+_COMMITTING = "committing"
+_MAKING = "making the repository"
 # The part of a call's address that tells what the call is for, and that in words.
 _CALLS = (
     ("/api/validate-yaml", "reading the card"),
-    ("/api/repos/create", "making the repository"),
+    ("/api/repos/create", _MAKING),
     ("/preupload/", "asking how to upload"),
     ("/info/lfs/", "uploading"),
     ("/xet-", "uploading"),
-    ("/commit/", "committing"),
+    ("/commit/", _COMMITTING),
     ("/api/", "looking for the repository"),
 )
-_COMMITTING = "committing"
 _SHOWN = 300
 
 
@@ -44,6 +45,8 @@ def tell(
     stands = "an empty repository, made just now" if made else "what was there before, unchanged"
     if doing == _COMMITTING and status is None:
         stands = "the old state or the whole of the new one, since the answer was lost"
+    if doing == _MAKING and status is None:
+        stands = "nothing, or an empty repository, since the answer was lost"
     where = f" while {doing}" if doing else ""
     return StageError(
         repo_id,

@@ -28,4 +28,5 @@ def data_name(recipe: Recipe) -> str:
     """Where the cases come from."""
     if isinstance(recipe.cases, TableSource):
         return "the publisher's own cases"
-    return {"sample": "prerouter's sample", "lara": "LaRA"}[recipe.cases.source]
+    names = {"sample": "prerouter's sample", "lara": "LaRA", "longbench_v2": "LongBench-v2"}
+    return names[recipe.cases.source]

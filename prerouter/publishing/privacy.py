@@ -1,22 +1,22 @@
 """What must not go along with a push: paths of machines, keys, e-mail addresses, texts of cases.
 
 Each file is read for what it says. Of weights that is their header; of a tokenizer all but its
-vocabulary, whose words are no sentence of anybody's; of a picture its notes; of Parquet its texts.
+vocabulary, of which keys alone; of a picture its notes; of Parquet its texts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import html
-import json
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from prerouter.core.errors import CheckpointError, CombinedError, PrerouterError
+from prerouter.publishing.private_files import texts_of
+from prerouter.publishing.private_patterns import KEYS, MAIL, NO_MAIL, PATHS
+from prerouter.recipe.recipe import Recipe
 
 CASE_TEXT = "a text of a case"
 # Shorter texts ("What is the revenue?") stand in many places by chance. In bytes, since eight
@@ -26,77 +26,15 @@ _BEGINNING = 80
 # A shorter value, such as `disabled`, is a word that stands anywhere.
 _MIN_SECRET = 12
 _SHOWN_ERRORS = 10
-_SECRET_NAME = re.compile(r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD)$")
-_PNG = b"\x89PNG\r\n\x1a\n"
-_PICTURE_ITSELF = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """Something private by its form. `anchors` are literal: without one of them nothing matches,
-    which makes a long text quick to pass over."""
-
-    kind: str
-    anchors: tuple[str, ...]
-    expression: re.Pattern[str]
-    secret: bool = False
-
-
-PATHS = (
-    Pattern(
-        "a path of a machine",
-        ("/home/", "/Users/", "/root/", "/tmp/", "/var/folders/", "file:///"),  # noqa: S108
-        # Behind a letter, a slash is a web address's.
-        re.compile(
-            r"(?:file://|(?<![\w.-]))/(?:home|Users|root|tmp|var/folders)/[^\s\"'`<>)\]\\]+"
-            r"|file:///[^\s\"'`<>)\]]+"
-        ),
-    ),
-    Pattern(
-        "a path of a machine",
-        (":\\",),
-        re.compile(r"\b[A-Za-z]:\\+(?:Users|Documents)\b[^\s\"'<>]*"),
-    ),
+_SECRET_NAME = re.compile(
+    r"(TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASS|PAT|AUTH|CREDENTIALS?)S?(_?\d+)?$"
 )
-KEYS = (
-    Pattern("a Hugging Face token", ("hf_",), re.compile(r"\bhf_[A-Za-z0-9]{20,}"), True),
-    Pattern("an API key", ("sk-",), re.compile(r"\bsk-[A-Za-z0-9_-]{20,}"), True),
-    Pattern(
-        "an AWS access key",
-        ("AKIA", "ASIA"),
-        re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-        True,
-    ),
-    Pattern(
-        "a GitHub token",
-        ("ghp_", "gho_", "ghs_", "github_pat_"),
-        re.compile(r"\b(?:gh[pos]_[A-Za-z0-9]{30,}|github_pat_\w{30,})"),
-        True,
-    ),
-    Pattern("a GitLab token", ("glpat-",), re.compile(r"\bglpat-[\w-]{20,}"), True),
-    Pattern("a Google API key", ("AIza",), re.compile(r"\bAIza[\w-]{35}"), True),
-    Pattern("a Slack token", ("xox",), re.compile(r"\bxox[abprs]-[\w-]{10,}"), True),
-    Pattern(
-        "a private key", ("PRIVATE KEY",), re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), True
-    ),
-    Pattern(
-        "a JSON Web Token",
-        ("eyJ",),
-        re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-        True,
-    ),
-    Pattern(
-        "an address with a password",
-        ("://",),
-        re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"']+:[^\s/@\"']+@"),
-        True,
-    ),
-)
-MAIL = Pattern(
-    "an e-mail address", ("@",), re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b")
-)
-# Of examples (RFC 2606), of nobody, and of git's own way to write an address.
-_NO_MAIL = re.compile(r"@(?:example\.\w+|(?:\w+\.)?noreply\.\S+)$|^git@", re.IGNORECASE)
+_MARKUP = frozenset({".svg", ".md", ".html"})
+# Words, or signs of a script that writes without spaces.
+_UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+WINDOW = 8
+"""So many words in a row are no chance; shorter gold answers stand anywhere."""
+_STEP = 4
 
 
 @dataclass(frozen=True)
@@ -106,27 +44,60 @@ class Private:
     places: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     case_texts: tuple[str, ...] = ()
+    case_windows: frozenset[str] = frozenset()
 
 
 def private_here(
-    environment: Mapping[str, str], folders: Iterable[Path], case_texts: Iterable[str] = ()
+    environment: Mapping[str, str],
+    folders: Iterable[Path],
+    recipe: Recipe,
+    case_texts: Iterable[str] = (),
+    long_texts: Iterable[str] = (),
 ) -> Private:
-    """The keys of `environment`, `folders` and this machine's own by their whole path, and the
-    `case_texts` that are long enough to be known again."""
-    places = {str(path.resolve()) for path in (Path.home(), *folders)}
+    """The keys of `environment`, those among them that `recipe` names, its paths, `folders` and
+    this machine's own by their whole path, and the `case_texts` that are long enough to be known
+    again. Of `case_texts` and of `long_texts` (answers, evidence), `WINDOW` words in a row are."""
+    variables, given = _named(recipe)
+    places = {str(path.resolve()) for path in (Path.home(), *folders, *given)}
+    places |= {str(path) for path in given if path.is_absolute()}
     secrets = {
         value.strip()
         for name, value in environment.items()
-        if _SECRET_NAME.search(name.upper()) and len(value.strip()) >= _MIN_SECRET
+        if (name in variables or _SECRET_NAME.search(name.upper()))
+        and len(value.strip()) >= _MIN_SECRET
     }
+    short = list(case_texts)
     # The beginning gives a text away as well as the whole of it.
-    texts = {_words(text)[:_BEGINNING] for text in case_texts}
+    texts = {_words(text)[:_BEGINNING] for text in short}
+    windows: set[str] = set()
+    for text in (*short, *long_texts):
+        windows.update(_windows(text, _STEP))
     return Private(
         # One name such as /root stands for no folder of anybody's; PATHS finds what lies in it.
         places=tuple(sorted(place for place in places if len(Path(place).parts) > 2)),
         secrets=tuple(sorted(secrets)),
         case_texts=tuple(sorted(text for text in texts if len(text.encode()) >= CASE_TEXT_BYTES)),
+        case_windows=frozenset(windows),
     )
+
+
+def _named(recipe: Recipe) -> tuple[set[str], list[Path]]:
+    """The variables that hold its keys, and its paths: of fields that are one, and of texts that
+    begin like one."""
+    variables: set[str] = set()
+    paths: list[Path] = []
+    pending: list[tuple[str, Any]] = [("", recipe.model_dump())]
+    while pending:
+        key, value = pending.pop()
+        if isinstance(value, dict):
+            pending.extend((str(name), each) for name, each in value.items())
+        elif isinstance(value, (list, tuple)):
+            pending.extend((key, each) for each in value)
+        elif key == "api_key_variable" and isinstance(value, str):
+            variables.add(value)
+        elif isinstance(value, Path) or (isinstance(value, str) and value.startswith(("/", "~/"))):
+            paths.append(Path(value).expanduser())
+    return variables, paths
 
 
 def check_private(folder: Path, files: Sequence[str], private: Private) -> None:
@@ -139,8 +110,9 @@ def check_private(folder: Path, files: Sequence[str], private: Private) -> None:
     errors: list[PrerouterError] = []
     for name in files:
         kinds: dict[str, str] = {}
-        for text, quoted in _texts(folder / name):
-            for kind, found in _findings(text, quoted, private):
+        markup = Path(name).suffix in _MARKUP
+        for text, quoted in texts_of(folder / name):
+            for kind, found in _findings(text, quoted, markup, private):
                 kinds.setdefault(kind, found)
         errors += [_error(f"{folder}/{name}", kind, shown) for kind, shown in kinds.items()]
     if len(errors) > _SHOWN_ERRORS:
@@ -158,7 +130,7 @@ def _error(place: str, kind: str, shown: str) -> CheckpointError:
     return CheckpointError(place, f"holds {kind}: {shown}", "nothing private", way_on)
 
 
-def _findings(text: str, quoted: bool, private: Private) -> Iterator[tuple[str, str]]:
+def _findings(text: str, quoted: bool, markup: bool, private: Private) -> Iterator[tuple[str, str]]:
     for place in private.places:
         if place in text:
             yield "a path of this machine", place
@@ -170,16 +142,27 @@ def _findings(text: str, quoted: bool, private: Private) -> Iterator[tuple[str, 
             continue
         for match in pattern.expression.finditer(text):
             found = match.group()
-            if pattern is MAIL and _NO_MAIL.search(found):
+            if pattern is MAIL and NO_MAIL.search(found):
                 continue
             yield pattern.kind, _masked(found) if pattern.secret else found[:120]
             break
-    if not quoted and private.case_texts:
-        words = _words(html.unescape(text))
-        for known in private.case_texts:
-            if known in words:
-                yield CASE_TEXT, f"{known[:60]}…"
-                break
+    if quoted:
+        return
+    # A tag inside a sentence hides it from a reader of bytes, and from no other.
+    shown = (text, re.sub("<[^<>]*>", " ", text)) if markup else (text,)
+    for each in shown:
+        known = _case_text(html.unescape(each), private)
+        if known:
+            yield CASE_TEXT, f"{known[:60]}…"
+            return
+
+
+def _case_text(text: str, private: Private) -> str | None:
+    words = _words(text) if private.case_texts else ""
+    found = next((known for known in private.case_texts if known in words), None)
+    if found is None and private.case_windows:
+        found = next((each for each in _windows(text) if each in private.case_windows), None)
+    return found
 
 
 def _masked(secret: str) -> str:
@@ -192,100 +175,11 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", text.casefold()))
 
 
-def _texts(path: Path) -> Iterator[tuple[str, bool]]:
-    """What a file says, piece by piece; True beside a piece that quotes strangers."""
-    if path.suffix == ".safetensors":
-        yield _header(path), False
-    elif path.suffix == ".parquet":
-        for text in _columns(path):
-            yield text, True
-    elif path.name in ("tokenizer.json", "vocab.json"):
-        yield _without_vocabulary(path), False
-    elif path.name == "merges.txt":
-        return
-    else:
-        data = path.read_bytes()
-        if data.startswith(_PNG):
-            yield _notes(data), False
-            return
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError:
-            # Whatever form it has, what is known here is told by its bytes.
-            yield data.decode("latin-1"), True
-            return
-        if path.suffix == ".json":
-            # As its reader sees it: a slash may be escaped.
-            yield "\n".join(_strings(_json(text))), False
-        yield text, False
-
-
-def _header(path: Path) -> str:
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        return file.read(min(length, 100_000_000)).decode("utf-8", errors="replace")
-
-
-def _columns(path: Path) -> Iterator[str]:
-    from pyarrow import types
-    from pyarrow.parquet import ParquetFile
-
-    file = ParquetFile(path)
-    yield "\n".join(
-        part.decode("utf-8", errors="replace")
-        for entry in (file.schema_arrow.metadata or {}).items()
-        for part in entry
-    )
-    for batch in file.iter_batches(batch_size=500):
-        for column in batch.columns:
-            kind = column.type
-            if any(
-                is_a(kind) for is_a in (types.is_nested, types.is_string, types.is_large_string)
-            ):
-                yield "\n".join(_strings(column.to_pylist()))
-
-
-def _without_vocabulary(path: Path) -> str:
-    data = _json(path.read_text("utf-8", errors="replace"))
-    if path.name == "vocab.json":
-        return ""
-    if isinstance(data, dict) and isinstance(data.get("model"), dict):
-        data["model"] = {k: v for k, v in data["model"].items() if k not in ("vocab", "merges")}
-    return "\n".join(_strings(data))
-
-
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-
-
-def _strings(data: Any) -> Iterator[str]:
-    pending = [data]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            yield node
-        elif isinstance(node, dict):
-            pending.extend(node)
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-
-
-def _notes(png: bytes) -> str:
-    """The chunks of a PNG that hold no pixels, packed ones unpacked."""
-    found, place = [], len(_PNG)
-    while place + 8 <= len(png):
-        length, kind = int.from_bytes(png[place : place + 4], "big"), png[place + 4 : place + 8]
-        if kind not in _PICTURE_ITSELF:
-            note = png[place + 8 : place + 8 + length]
-            found.append(note.decode("latin-1"))
-            _, _, packed = note.partition(b"\0")
-            if kind == b"zTXt" and packed:
-                with contextlib.suppress(zlib.error):
-                    unpacked = zlib.decompressobj().decompress(packed[1:], 1_000_000)
-                    found.append(unpacked.decode("latin-1"))
-        place += 12 + length
-    return "\n".join(found)
+def _windows(text: str, step: int = 1) -> Iterator[str]:
+    """Every `step`-th run of `WINDOW` words, but for those that are numbers in the main: such stand
+    in every table."""
+    units = _UNIT.findall(text.casefold())
+    for start in range(0, len(units) - WINDOW + 1, step):
+        window = units[start : start + WINDOW]
+        if 2 * sum(unit.isalpha() for unit in window) > WINDOW:
+            yield " ".join(window)

@@ -1,5 +1,5 @@
-"""The weights of a router's folder: which they are, how many numbers they hold, and whether the
-model that config.json describes is no larger. Only the headers of the files are read."""
+"""The weights of a router's folder: which they are, how many numbers they hold, and whether these
+are those of the model that config.json describes. Only the headers of the files are read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ MAX_HEADER_BYTES = 16_000_000
 MAX_LAYERS = 1_000
 MAX_CONFIG_NUMBER = 2**24
 """Above every size, count, length or token id of a model that is a router."""
+
+# A model that is being built registers what is tied more than once.
+_SLACK = 4
 
 # Bits of one number of each type that safetensors knows.
 _BITS = {
@@ -93,37 +97,65 @@ def check_config_numbers(path: Path, config: dict[str, Any]) -> None:
 
 
 def check_model_size(folder: Path) -> None:
-    """The model that config.json describes, defaults of its type included, holds no more numbers
-    than the weights do: what is missing would be made up at random, however large.
+    """The model that config.json describes, defaults of its type included, holds as many numbers as
+    the weights do: what is missing would be made up at random, however large.
 
-    Counted are the embedding and, of each layer, one matrix of the feed-forward part and one of the
-    attention, which every transformer has. Loads transformers' configs, and no model.
+    The model is built without memory for its numbers, and no further than the weights go: no size
+    in a config makes this take long.
     """
-    from transformers import AutoConfig
-
     path = folder / "config.json"
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-        hidden, layers = int(config.hidden_size), int(config.num_hidden_layers)
-        heads = int(config.num_attention_heads) * int(
-            getattr(config, "head_dim", None) or hidden // config.num_attention_heads
-        )
-        inner = int(getattr(config, "intermediate_size", None) or 0)
-        described = hidden * (int(config.vocab_size) + layers * (inner + heads))
-        sizes = (hidden, layers, heads, inner, int(config.vocab_size))
-    # A hostile config may fail anywhere in transformers; all mean the same here.
-    except Exception as error:  # noqa: BLE001
-        raise CheckpointError(
-            str(path), f"describes no language model: {type(error).__name__}: {error!s:.300}"
-        ) from None
     held = sum(
         count_numbers(folder / name)
         for name in sorted(os.listdir(folder))
         if name.endswith(".safetensors")
     )
-    if min(sizes) < 0 or described > held:
+    try:
+        fewest, most = _described(folder, _SLACK * held)
+    except _TooLargeError:
+        described = f"more than {_SLACK * held:,}"
+    # A hostile config may fail anywhere in transformers; all mean the same here.
+    except Exception as error:  # noqa: BLE001
         raise CheckpointError(
-            str(path),
-            f"describes a model of {described:,} numbers at least; the weights hold {held:,}",
-            next_step="do not use this folder, or publish it again",
-        )
+            str(path), f"describes no language model: {type(error).__name__}: {error!s:.300}"
+        ) from None
+    else:
+        if fewest <= held <= most:
+            return
+        described = f"{fewest:,}"
+    raise CheckpointError(
+        str(path),
+        f"describes a model of {described} numbers; the weights hold {held:,}",
+        next_step="do not use this folder, or publish it again",
+    )
+
+
+class _TooLargeError(Exception):
+    """The model needs more numbers than it was allowed."""
+
+
+def _described(folder: Path, limit: int) -> tuple[int, int]:
+    """The numbers of the model's parameters, and those of all that a file of it may hold: buffers,
+    and what is tied written out once more. Raises _TooLargeError past `limit`."""
+    import torch
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    here, counted = threading.get_ident(), 0
+
+    def count(_: torch.nn.Module, __: str, parameter: torch.nn.Parameter | None) -> None:
+        nonlocal counted
+        # The hook is the whole process's: other threads' models are none of its business.
+        if parameter is not None and threading.get_ident() == here:
+            counted += max(parameter.numel(), 1)
+            if counted > limit:
+                raise _TooLargeError
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    finally:
+        hook.remove()
+    fewest = sum(parameter.numel() for parameter in model.parameters())
+    return fewest, sum(tensor.numel() for tensor in model.state_dict().values())

@@ -52,8 +52,8 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """Cases that no batch has taken yet."""
-        return len(self._waiting)
+        """Cases that no batch has taken yet, and that somebody still waits for."""
+        return sum(not future.done() for _, future in self._waiting)
 
     @property
     def busy_seconds(self) -> float:
@@ -78,6 +78,9 @@ class Batcher:
 
         Raises QueueFullError where there isn't room for all of them.
         """
+        if len(self._waiting) + len(cases) > self._queue_limit:
+            # Those that nobody waits for any more hold no place.
+            self._waiting = deque(each for each in self._waiting if not each[1].done())
         if len(self._waiting) + len(cases) > self._queue_limit:
             # Room comes when a batch is done: the last one tells how long that takes.
             advice = math.ceil(max(self._last_seconds, self.busy_seconds))
@@ -131,8 +134,9 @@ class Batcher:
             decisions = list(self._router.route(cases))
             if [each.case_id for each in decisions] != [case.case_id for case in cases]:
                 raise RuntimeError("the router lost a case or turned their order")
-        # Whatever a model raises, the service goes on and says so in its answer.
-        except Exception as error:
+        # Whatever a model raises, a panic of Rust's that is no Exception among it, the service goes
+        # on and says so in its answer: there is no other thread to ask.
+        except BaseException:
             if len(cases) > 1:
                 return [decision for case in cases for decision in self._decide([case])]
             log.exception("the router failed")
@@ -141,7 +145,6 @@ class Batcher:
                     case_id=cases[0].case_id,
                     router=self._router.name,
                     failure=DecisionFailure.CALL_FAILED,
-                    raw=f"{type(error).__name__}: {error}",
                 )
             ]
         return decisions

@@ -6,8 +6,10 @@ import asyncio
 import random
 import re
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
@@ -15,6 +17,7 @@ from prerouter.core.errors import InputError, PrerouterError
 from prerouter.core.records import RoutingCase
 from prerouter.engines.retries import is_passing, retry_after_seconds
 from prerouter.serving.wire import (
+    MAX_BODY_BYTES,
     MAX_CASES,
     AskedCase,
     AskedCases,
@@ -70,8 +73,17 @@ class Client:
     ) -> None:
         import httpx2
 
-        if not re.match("https?://[^/]", base_url):
+        try:
+            address = httpx2.URL(base_url)
+        except httpx2.InvalidURL:
+            raise InputError("base_url", "is no address", "http://HOST:PORT") from None
+        if address.scheme not in ("http", "https") or not address.host:
             raise InputError("base_url", "is no address", "http://HOST:PORT")
+        # Errors show the address, and would show a password in it.
+        if address.userinfo:
+            raise InputError(
+                "base_url", "holds a name or a password", "http://HOST:PORT and api_key"
+            )
         if attempts < 1:
             raise InputError("attempts", f"is {attempts}", "1 at least")
         self._base_url = base_url.rstrip("/")
@@ -80,32 +92,45 @@ class Client:
         if api_key is not None and not re.fullmatch("[!-~]+", api_key):
             raise InputError("api_key", "is empty or holds a sign that no key has", "plain ASCII")
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
-        limit = httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS))
-        self._http = httpx2.Client(headers=headers, timeout=limit, trust_env=False)
-        self._async_http = httpx2.AsyncClient(headers=headers, timeout=limit, trust_env=False)
+        self._options: dict[str, Any] = {
+            "headers": headers,
+            "timeout": httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_SECONDS)),
+            "trust_env": False,
+            # Made once: reading the certificates takes longer than a call.
+            "verify": httpx2.create_ssl_context(trust_env=False),
+        }
+        self._http = httpx2.Client(**self._options)
+        self._async_http: httpx2.AsyncClient | None = None
 
     def decide(self, cases: Asked | Sequence[Asked]) -> list[Routed]:
         """Decisions for one case or several, in their order."""
         found: list[Routed] = []
-        for part in _parts(cases):
-            for attempt in range(1, self._attempts + 1):
-                try:
-                    found += _read(self._post(part), part, self._base_url)
-                    break
-                except _PassingError as fault:
-                    time.sleep(self._pause(fault, attempt))
+        parts = deque(_parts(cases))
+        while parts:
+            part = parts.popleft()
+            try:
+                found += self._ask(part)
+            except ServiceError as error:
+                parts.extendleft(reversed(_halves(part, error)))
         return found
 
     async def adecide(self, cases: Asked | Sequence[Asked]) -> list[Routed]:
-        """The same without blocking the event loop. Use one client in one event loop."""
+        """The same without blocking the event loop. Inside `async with`, connections are kept for
+        that loop; elsewhere they are closed after each call."""
+        import httpx2
+
         found: list[Routed] = []
-        for part in _parts(cases):
-            for attempt in range(1, self._attempts + 1):
+        parts = deque(_parts(cases))
+        async with AsyncExitStack() as stack:
+            http = self._async_http
+            if http is None:
+                http = await stack.enter_async_context(httpx2.AsyncClient(**self._options))
+            while parts:
+                part = parts.popleft()
                 try:
-                    found += _read(await self._apost(part), part, self._base_url)
-                    break
-                except _PassingError as fault:
-                    await asyncio.sleep(self._pause(fault, attempt))
+                    found += await self._aask(http, part)
+                except ServiceError as error:
+                    parts.extendleft(reversed(_halves(part, error)))
         return found
 
     def health(self) -> Health:
@@ -125,7 +150,9 @@ class Client:
 
     async def aclose(self) -> None:
         self._http.close()
-        await self._async_http.aclose()
+        if self._async_http is not None:
+            await self._async_http.aclose()
+            self._async_http = None
 
     def __enter__(self) -> Self:
         return self
@@ -134,10 +161,31 @@ class Client:
         self.close()
 
     async def __aenter__(self) -> Self:
+        import httpx2
+
+        self._async_http = httpx2.AsyncClient(**self._options)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+    def _ask(self, part: AskedCases) -> tuple[Routed, ...]:
+        attempt = 1
+        while True:
+            try:
+                return _read(self._post(part), part, self._base_url)
+            except _PassingError as fault:
+                time.sleep(self._pause(fault, attempt))
+            attempt += 1
+
+    async def _aask(self, http: httpx2.AsyncClient, part: AskedCases) -> tuple[Routed, ...]:
+        attempt = 1
+        while True:
+            try:
+                return _read(await self._apost(http, part), part, self._base_url)
+            except _PassingError as fault:
+                await asyncio.sleep(self._pause(fault, attempt))
+            attempt += 1
 
     def _post(self, part: AskedCases) -> httpx2.Response:
         import httpx2
@@ -147,11 +195,11 @@ class Client:
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from None
 
-    async def _apost(self, part: AskedCases) -> httpx2.Response:
+    async def _apost(self, http: httpx2.AsyncClient, part: AskedCases) -> httpx2.Response:
         import httpx2
 
         try:
-            return await self._async_http.post(self._place, content=_body(part), headers=_JSON)
+            return await http.post(self._place, content=_body(part), headers=_JSON)
         except httpx2.HTTPError as error:
             raise self._unreachable(error) from None
 
@@ -178,16 +226,46 @@ class Client:
 
 
 _JSON = {"content-type": "application/json"}
+# A comma behind a case, and `{"cases":[]}` around them all.
+_AROUND_CASE = 1
+_AROUND_PART = 12
 
 
 def _parts(cases: Asked | Sequence[Asked]) -> Iterator[AskedCases]:
     several = [cases] if isinstance(cases, Asked) else list(cases)
-    asked = [to_asked(case) if isinstance(case, RoutingCase) else case for case in several]
-    for start in range(0, len(asked), MAX_CASES):
-        yield AskedCases(cases=tuple(asked[start : start + MAX_CASES]))
+    part: list[AskedCase] = []
+    size = 0
+    for case in several:
+        asked = _asked(case) if isinstance(case, RoutingCase) else case
+        more = len(_body(asked)) + _AROUND_CASE
+        if part and (len(part) == MAX_CASES or size + more > MAX_BODY_BYTES - _AROUND_PART):
+            yield AskedCases(cases=tuple(part))
+            part, size = [], 0
+        part.append(asked)
+        size += more
+    if part:
+        yield AskedCases(cases=tuple(part))
 
 
-def _body(part: AskedCases) -> bytes:
+def _asked(case: RoutingCase) -> AskedCase:
+    try:
+        return to_asked(case)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise InputError(f"case {case.case_id}", f"{place}: {first['msg']}") from None
+
+
+def _halves(part: AskedCases, error: ServiceError) -> list[AskedCases]:
+    """What to ask instead of a part that the service finds too large; `error` is raised where a
+    single case is, or where it is about something else."""
+    if error.status != 413 or len(part.cases) == 1:
+        raise error
+    middle = len(part.cases) // 2
+    return [AskedCases(cases=part.cases[:middle]), AskedCases(cases=part.cases[middle:])]
+
+
+def _body(part: AskedCases | AskedCase) -> bytes:
     return part.model_dump_json(exclude_none=True).encode()
 
 

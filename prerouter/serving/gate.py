@@ -1,4 +1,5 @@
-"""What every request passes before it is read: the key, and the limits on its body."""
+"""What every request passes before it is read: the key, how many are in hand, and the limits on its
+body."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ def refusal(status: int, error: str, headers: dict[str, str] | None = None) -> R
 
 
 class Gate:
-    """ASGI middleware: 401 without the key, 413 for a body over `max_body_bytes`, whether or not
-    its length was announced, and 408 for one that isn't there after `body_seconds`."""
+    """ASGI middleware: 401 without the key, 503 where `max_requests` are in hand, 413 for a body
+    over `max_body_bytes`, whether or not its length was announced, and 408 for one that isn't
+    there after `body_seconds`."""
 
     def __init__(
         self,
@@ -33,19 +35,29 @@ class Gate:
         api_key: str | None,
         max_body_bytes: int,
         body_seconds: float,
+        max_requests: int,
         refused: Callable[[int], None],
     ) -> None:
         self._app = app
         self._key = None if api_key is None else _digest(api_key.encode())
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
+        self._max_requests = max_requests
+        self._in_hand = 0
         self._refused = refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refused = self._without_key(scope)
+        self._in_hand += 1
+        try:
+            await self._pass(scope, receive, send)
+        finally:
+            self._in_hand -= 1
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._without_key(scope) or self._too_many(scope)
         body = b""
         if refused is None:
             found = await self._read(scope, receive)
@@ -82,6 +94,12 @@ class Gate:
             "authorization: no valid key; Authorization: Bearer KEY",
             {"www-authenticate": "Bearer"},
         )
+
+    def _too_many(self, scope: Scope) -> Response | None:
+        if self._in_hand <= self._max_requests or scope["path"] in OPEN_PATHS:
+            return None
+        error = f"the service has {self._max_requests} requests in hand; try again in 1 s"
+        return refusal(503, error, {"retry-after": "1", "connection": "close"})
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | Response | None:
         """The body, why it is refused, or None where the client has gone."""

@@ -55,10 +55,13 @@ def serve(
             timeout_graceful_shutdown=int(grace_seconds) + 1,
         )
     )
-    # uvicorn sends the signal again once it is done; the process has then nothing left to stop.
-    earlier = {
-        each: signal.signal(each, lambda *_: None) for each in (signal.SIGTERM, signal.SIGINT)
-    }
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    # Before uvicorn has handlers of its own, this stops it as soon as it runs; it sends the signal
+    # again once it is done, and the process has then nothing left to stop.
+    earlier = {each: signal.signal(each, stop) for each in (signal.SIGTERM, signal.SIGINT)}
     try:
         ready()
         server.run(sockets=[listening])

@@ -26,6 +26,7 @@ from prerouter.serving.gate import OPEN_PATHS, Gate, refusal
 from prerouter.serving.metrics import Metrics
 from prerouter.serving.served import ServedRouter
 from prerouter.serving.wire import (
+    MAX_BODY_BYTES,
     REQUEST,
     AskedCase,
     Health,
@@ -40,14 +41,16 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     408: {"model": Refusal, "description": "The body did not arrive in time."},
     413: {"model": Refusal, "description": "The body is too large."},
 }
+_BUSY: dict[int | str, dict[str, Any]] = {
+    503: {
+        "model": Refusal,
+        "description": "The queue is full, or too many requests are in hand.",
+        "headers": {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}},
+    },
+}
 _ROUTE_REFUSALS: dict[int | str, dict[str, Any]] = {
     415: {"model": Refusal, "description": "The body is not announced as JSON."},
     422: {"model": Refusal, "description": "The body is not what the schema says."},
-    503: {
-        "model": Refusal,
-        "description": "The queue is full.",
-        "headers": {"Retry-After": {"schema": {"type": "integer", "minimum": 1}}},
-    },
 }
 _MAX_PROBLEMS = 5
 _DESCRIPTION = (
@@ -59,12 +62,14 @@ _DESCRIPTION = (
 @dataclass(frozen=True)
 class Limits:
     """What the service takes. A request that isn't decided after `timeout_seconds` gets the
-    fallback route; one that finds `queue` cases waiting is refused with 503."""
+    fallback route; one that finds `queue` cases waiting, or `requests` in hand, is refused with
+    503. Checks of health are always answered."""
 
     max_batch: int = 16
     queue: int = 1024
     timeout_seconds: float = 60.0
-    max_body_bytes: int = 1_000_000
+    requests: int = 2048
+    max_body_bytes: int = MAX_BODY_BYTES
     body_seconds: float = 10.0
 
 
@@ -118,7 +123,7 @@ def make_app(served: ServedRouter, limits: Limits, api_key: str | None = None) -
     @app.post(
         "/v1/route",
         response_model=Routed | RoutedCases,
-        responses=_REFUSALS | _ROUTE_REFUSALS,
+        responses=_REFUSALS | _ROUTE_REFUSALS | _BUSY,
         summary="Decide one case, or several",
     )
     async def route(request: Request) -> Response:
@@ -126,7 +131,8 @@ def make_app(served: ServedRouter, limits: Limits, api_key: str | None = None) -
         router gives no route, the fallback is answered and `fallback_reason` says why."""
         arrived = time.monotonic()
         # Demanded, too, so that no web page can post here without asking the browser first.
-        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        kind = request.headers.get("content-type", "").partition(";")[0]
+        if kind.strip().lower() != "application/json":
             return refuse(415, "content-type: is not JSON; application/json")
         try:
             asked = REQUEST.validate_json(await request.body(), strict=True)
@@ -174,7 +180,7 @@ def make_app(served: ServedRouter, limits: Limits, api_key: str | None = None) -
     @app.get(
         "/metrics",
         response_class=PlainTextResponse,
-        responses=_REFUSALS,
+        responses=_REFUSALS | _BUSY,
         summary="Figures for Prometheus",
     )
     async def figures() -> Response:
@@ -195,6 +201,7 @@ def make_app(served: ServedRouter, limits: Limits, api_key: str | None = None) -
         api_key=api_key,
         max_body_bytes=limits.max_body_bytes,
         body_seconds=limits.body_seconds,
+        max_requests=limits.requests,
         refused=metrics.refused,
     )
     app.openapi = lambda: _describe(app, api_key is not None)  # type: ignore[method-assign]

@@ -29,10 +29,21 @@ MAX_CASES = 256
 """Cases of one request at most."""
 
 
+MAX_BODY_BYTES = 1_000_000
+"""A request's body at most."""
+MAX_QUESTION = 20_000
+MAX_SHORT_TEXT = 1_000
+"""Characters of a title or a type at most. All of it stands in the prompt."""
+
+_ShortText = Annotated[str, Field(max_length=MAX_SHORT_TEXT)]
+
+
 class AskedDocument(DocumentProfile):
     """A document's profile, whose identifier may be left out: nothing is decided by it."""
 
     document_id: Identifier = "document"
+    title: _ShortText | None = None
+    type: _ShortText | None = None
 
 
 class AskedCase(Record):
@@ -40,8 +51,8 @@ class AskedCase(Record):
     retrieval that the router was trained for."""
 
     case_id: Annotated[Identifier | None, Field(description="comes back with the decision")] = None
-    question: Annotated[str, Field(min_length=1)]
-    task_type: str | None = None
+    question: Annotated[str, Field(min_length=1, max_length=MAX_QUESTION)]
+    task_type: _ShortText | None = None
     document: AskedDocument = AskedDocument()
     answer_model: AnswerModel
     rag: RagConfig | None = None

@@ -118,7 +118,7 @@ def _rows(path: Path, model: type[_Row], errors: list[PrerouterError]) -> list[_
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        reason = (error.strerror or error) if isinstance(error, OSError) else "not UTF-8"
         errors.append(InputError(str(path), f"can't be read ({reason})", next_step=REMAKE))
         return []
     rows = []
@@ -138,7 +138,8 @@ def _body(path: Path, row: _DocumentRow, errors: list[PrerouterError]) -> str | 
     try:
         content = path.read_bytes()
     except OSError as error:
-        errors.append(InputError(str(path), f"can't be read ({error.strerror})", "", REMAKE))
+        reason = error.strerror or error
+        errors.append(InputError(str(path), f"can't be read ({reason})", "", REMAKE))
         return None
     if hashlib.sha256(content).hexdigest() != row.sha256:
         errors.append(

@@ -55,7 +55,7 @@ class DocumentFolder:
             refuse(RejectReason.DOCUMENT_UNREADABLE, what, "a UTF-8 text")
             return None
         except (OSError, ValueError) as error:
-            detail = error.strerror if isinstance(error, OSError) else str(error)
+            detail = error.strerror if isinstance(error, OSError) and error.strerror else error
             what = f"can't be read: {detail}"
             advice = "set cases.documents to the folder that the paths start from"
             refuse(RejectReason.DOCUMENT_MISSING, what, f"a file below {self.root}", advice)

@@ -84,6 +84,15 @@ def card_metrics(row: RoutingRow) -> list[CardMetric]:
     ]
 
 
+def published_row(recipe: Recipe, rows: Sequence[RoutingRow]) -> RoutingRow:
+    """The measured row of the router in the folder: the calibrated one, where its temperature and
+    threshold stand in router.json and decide."""
+    name: str = recipe.student
+    if recipe.calibrate and recipe.calibrate.router == name:
+        name = recipe.calibrate.tuned
+    return next(row for row in rows if (row.router, row.answer_model) == (name, POOLED))
+
+
 def make_card(
     recipe: Recipe,
     config: RouterConfig,
@@ -96,9 +105,7 @@ def make_card(
     publish, evaluate = recipe.publish, recipe.evaluate
     assert publish is not None
     assert evaluate is not None
-    student = next(
-        row for row in rows if (row.router, row.answer_model) == (recipe.student, POOLED)
-    )
+    student = published_row(recipe, rows)
     yielded: dict[str, Any] = manifests["filter"].report["yield"].get("all", {}).get("all", {})
     return RouterCard(
         title=(publish.repo_id or recipe.name).rpartition("/")[2],
@@ -111,6 +118,7 @@ def make_card(
         data=CardData(
             name=data_name(recipe),
             traces=_traces(recipe),
+            license=recipe.dataset.source_license if recipe.dataset else None,
             answer_models=tuple(sorted({case.answer_model.name for case in cases})),
             metric=measure_name(recipe),
             min_margin=recipe.label.min_margin,
@@ -127,6 +135,7 @@ def make_card(
         collapsed=student.collapsed is not None,
         base_on_hub=recipe.base_on_hub,
         adapter=publish.adapter,
+        calibrated_on=recipe.calibrate.split if recipe.calibrate and config.threshold_for else None,
         pictures=tuple(pictures),
         curves=bool(manifests["train"].report["losses"]),
         emissions=emissions_of(recipe, manifests["train"]),

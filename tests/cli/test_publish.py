@@ -16,7 +16,7 @@ import yaml
 
 from prerouter.cli import publish as cli
 from prerouter.core.errors import CombinedError, RecipeError, StageError
-from prerouter.core.records import RoutingCase
+from prerouter.core.records import Answer, Evidence, Reference, Route, RoutingCase
 from prerouter.publishing.checkpoint import RouterConfig, write_router
 from prerouter.runs.rows import write_rows
 from tests.publishing.conftest import config, model_dir  # noqa: F401 -- fixtures
@@ -181,6 +181,29 @@ def test_what_is_private_is_not_pushed(
     assert told in line
     assert TOKEN not in line
     assert hub.calls == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the harbour master and both of his daughters signed it",
+        "by the fourth clause every ship from the islands pays",
+        "signed in the spring of that year, as the ledger shows",
+    ],
+)
+def test_an_answer_is_a_text_of_a_case_and_a_word_is_not(recipe: Path, text: str) -> None:
+    run = recipe.parent / "runs" / "mine" / "cases"
+    evidence = (Evidence(text="Know that by the fourth clause every ship from the islands pays."),)
+    known = {"answer": "The harbour master and both of his daughters signed it."}
+    write_rows(run / "references.jsonl", [Reference(question_id="q", evidence=evidence, **known)])
+    told = "It was signed in the spring of that year, as the ledger shows."
+    write_rows(run / "answers.jsonl", [Answer(case_id="c", route=Route.RAG, text=told)])
+    (router(recipe) / "README.md").write_text(CARD.format("Decides."))
+    publish(recipe)
+    (router(recipe) / "README.md").write_text(CARD.format(text))
+    with pytest.raises(CombinedError, match="holds a text of a case"):
+        publish(recipe)
+    publish(recipe, "publish.raw_text=true")
 
 
 def test_raw_text_goes_along_where_it_is_asked_for(recipe: Path, hub: HubServer) -> None:

@@ -11,7 +11,7 @@ from jinja2 import UndefinedError
 from markdown_it import MarkdownIt
 
 from prerouter.core.errors import CheckpointError
-from prerouter.core.records import MetadataSetting, StudentMode
+from prerouter.core.records import MetadataSetting, Split, StudentMode
 from prerouter.publishing import cards
 from prerouter.publishing.cards import (
     CardData,
@@ -116,8 +116,8 @@ def test_a_collapsed_router_is_named(card: RouterCard) -> None:
         ),
         (
             {"modes": (StudentMode.DECIDE,)},
-            ["It names the route at once", "above 0.5"],
-            ["six short steps", "mode=", "log-odds"],
+            ["It names the route at once", "above 0.5", "print(decision.route, decision.p_lc)"],
+            ["six short steps", "mode=", "log-odds", "reasoning", "decision.rationale", "chosen"],
         ),
         (
             {"metadata": MetadataSetting.GENERATED},
@@ -133,6 +133,23 @@ def test_the_card_tells_what_the_router_was_trained_to_do(
     text = " ".join(render_router_card(card.model_copy(update={"config": config})).split())
     assert all(words in text for words in told)
     assert not any(words in text for words in untold)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "told"),
+    [
+        (1.0, "takes `LC` above 0.3123, a threshold chosen on the test split. `threshold=`"),
+        (1.5, "once its log-odds are divided by 1.5, both chosen on the test split. `threshold=`"),
+    ],
+)
+def test_where_the_threshold_was_chosen_is_told_where_it_was(
+    card: RouterCard, temperature: float, told: str
+) -> None:
+    changes = {"modes": (StudentMode.DECIDE,), "temperature": temperature, "threshold": 0.31234}
+    given = {"config": card.config.model_copy(update=changes)}
+    text = render_router_card(card.model_copy(update={**given, "calibrated_on": Split.TEST}))
+    assert told in " ".join(text.split())
+    assert "chosen" not in render_router_card(card.model_copy(update=given)).split("## What")[0]
 
 
 def test_numbers_that_are_missing_are_left_out(card: RouterCard) -> None:

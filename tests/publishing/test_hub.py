@@ -244,6 +244,17 @@ def test_a_connection_that_breaks_is_a_line_and_a_rerun_goes_on(router: Path, ca
 
 
 @pytest.mark.usefixtures("online")
+def test_a_repository_may_stand_where_the_answer_to_its_making_is_lost(router: Path) -> None:
+    with running_hub(faults={"create": Fault(after=True, times=1)}) as hub:
+        with pytest.raises(StageError) as error:
+            push_router(router, hub)
+        told = "there now: nothing, or an empty repository, since the answer was lost"
+        assert told in error.value.line
+        assert len(hub.created) == 1
+        assert push_router(router, hub).changed
+
+
+@pytest.mark.usefixtures("online")
 def test_what_was_uploaded_before_the_connection_broke_is_not_sent_again(router: Path) -> None:
     with running_hub(faults={"commit": Fault(drop=True)}) as hub:
         with pytest.raises(StageError, match=r"while committing .*the old state or the whole"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prerouter.publishing.names import measure_name
+from prerouter.publishing.names import data_name, measure_name
 from prerouter.recipe.recipe import Recipe
 
 
@@ -25,3 +25,14 @@ def test_what_the_scores_are_by(score: Any, name: str) -> None:
     cases = {"source": "table", "path": "rows.jsonl"}
     recipe = Recipe.model_validate({"name": "r", "cases": cases, "score": score})
     assert measure_name(recipe) == name
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [("sample", "prerouter's sample"), ("lara", "LaRA"), ("longbench_v2", "LongBench-v2")],
+)
+def test_where_the_cases_come_from(source: str, name: str) -> None:
+    cases: dict[str, Any] = {"source": source, "path": "data"}
+    if source != "lara":
+        cases["answer_models"] = [{"name": "m"}]
+    assert data_name(Recipe.model_validate({"name": "r", "cases": cases})) == name

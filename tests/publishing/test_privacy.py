@@ -6,7 +6,9 @@ import json
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +18,22 @@ from safetensors.numpy import save_file
 
 from prerouter.core.errors import CombinedError
 from prerouter.publishing.privacy import Private, check_private, private_here
+from prerouter.recipe.recipe import Recipe
 
 HF = "hf_" + "aB3" * 10
 QUESTION = "In which year did the Harbour Company's treaty with the islands end?"
+
+
+def here(
+    environment: dict[str, str],
+    folders: Sequence[Path] = (),
+    texts: Sequence[str] = (),
+    long_texts: Sequence[str] = (),
+    **sections: Any,
+) -> Private:
+    cases = {"source": "sample", "answer_models": [{"name": "m"}]}
+    recipe = Recipe.model_validate({"name": "r", "cases": cases, **sections})
+    return private_here(environment, folders, recipe, texts, long_texts)
 
 
 def lines_of(folder: Path, private: Private = Private()) -> list[str]:  # noqa: B008
@@ -39,6 +54,33 @@ def lines_of(folder: Path, private: Private = Private()) -> list[str]:  # noqa: 
         ("(/tmp/pytest-0/run)", "a path of a machine: /tmp/pytest-0/run"),
         ("/root/.cache/x", "a path of a machine: /root/.cache/x"),
         (r"C:\Users\ann\x", "a path of a machine: C:\\Users\\ann\\x"),
+        (r"D:\secret", "a path of a machine: D:\\secret"),
+        (r"from E:\runs\mine", "a path of a machine: E:\\runs\\mine"),
+        ("C:/work/x", "a path of a machine: C:/work/x"),
+        (r"see \\lab-server\share\x", "a path of a machine: \\\\lab-server\\share\\x"),
+        *(
+            (f"in {root}/ann/x", f"a path of a machine: {root}/ann/x")
+            for root in (
+                "/private/var",
+                "/mnt",
+                "/scratch",
+                "/Volumes",
+                "/data",
+                "/export/home",
+                "/nfs",
+            )
+        ),
+        ("gsk_" + "a1" * 20, "a Groq API key: gsk_… (44 characters)"),
+        ("nvapi-" + "a_1-" * 10, "an NVIDIA API key: nvap… (46 characters)"),
+        ("xai-" + "a1" * 20, "an xAI API key: xai-… (44 characters)"),
+        ("r8_" + "a1" * 18, "a Replicate token: r8_a… (39 characters)"),
+        ("npm_" + "a1" * 18, "an npm token: npm_… (40 characters)"),
+        ("pypi-AgE" + "a1" * 20, "a PyPI token: pypi… (48 characters)"),
+        ("gho_" + "z9" * 18, "a GitHub token: gho_… (40 characters)"),
+        ("ghu_" + "z9" * 18, "a GitHub token: ghu_… (40 characters)"),
+        ("Authorization: Bearer " + "a.1" * 8, "a bearer token: Bear… (31 characters)"),
+        ("Name=x;AccountKey=" + "a+1/" * 8 + "==", "an Azure storage key: Acco…"),
+        ("https://:secret1@host/x", "an address with a password: http… (17 characters)"),
         (f"token {HF}", "a Hugging Face token: hf_a… (33 characters)"),
         ("sk-proj-" + "x1" * 20, "an API key: sk-p… (48 characters)"),
         ("AKIA" + "Q2" * 8, "an AWS access key: AKIA… (20 characters)"),
@@ -68,6 +110,8 @@ def test_what_is_private_by_its_form(tmp_path: Path, name: str, text: str, told:
         "git@github.com:you/x and ann@example.com",
         "12345+ann@users.noreply.github.com",
         "the task-risk-based rule and hf_hub_download",
+        r"{{ 'Q:\n' + question + '\nA:\n' }} and [^\\r\\n\\p{L}]",
+        "Authorization: Bearer KEY, at ratio 1:/2 or path/to/data/x",
         "`pip install 'prerouter[train]'`, path/to/this/folder, $HOME",
         "see https://huggingface.co/you/router@main",
     ],
@@ -79,7 +123,7 @@ def test_what_only_looks_like_it_passes(tmp_path: Path, text: str) -> None:
 
 def test_what_this_machine_knows_is_found_in_any_file(tmp_path: Path) -> None:
     run = tmp_path / "lab" / "runs"
-    known = private_here({"MY_API_KEY": "correct horse", "SHELL": "/bin/bash"}, (run,))
+    known = here({"MY_API_KEY": "correct horse", "SHELL": "/bin/bash"}, (run,))
     assert known.secrets == ("correct horse",)
     folder = tmp_path / "router"
     folder.mkdir()
@@ -144,6 +188,8 @@ def png(*chunks: tuple[bytes, bytes]) -> bytes:
         (b"tEXt", b"Author\0ann@firm.org", True),
         (b"zTXt", b"Path\0\0" + zlib.compress(b"/home/ann/x"), True),
         (b"zTXt", b"Path\0\0not packed", False),
+        (b"iTXt", b"Path\0\1\0en\0Pfad\0" + zlib.compress(b"/home/ann/x"), True),
+        (b"iTXt", b"Path\0\0\0en\0Pfad\0/home/ann/x", True),
         (b"IDAT", b"ann@firm.org /home/ann/x", False),
     ],
 )
@@ -152,6 +198,11 @@ def test_a_picture_is_read_by_its_notes(
 ) -> None:
     (tmp_path / "plane.png").write_bytes(png((kind, note)))
     assert bool(lines_of(tmp_path)) is found
+
+
+def test_what_follows_a_picture_is_read(tmp_path: Path) -> None:
+    (tmp_path / "plane.png").write_bytes(png() + b" /home/ann/x ")
+    assert len(lines_of(tmp_path)) == 1
 
 
 def test_of_a_data_set_keys_are_refused_and_what_it_quotes_is_not(tmp_path: Path) -> None:
@@ -168,16 +219,102 @@ def test_of_a_data_set_keys_are_refused_and_what_it_quotes_is_not(tmp_path: Path
 
 
 @pytest.mark.parametrize(
+    "name",
+    [
+        "MY_TOKENS", "OPENAI_API_KEY_2", "OPENAI_API_KEY2", "DB_PASS", "GITHUB_PAT",
+        "REGISTRY_AUTH", "AWS_CREDENTIAL", "AWS_CREDENTIALS", "my_secrets", "VAULT",
+    ],
+)  # fmt: skip
+def test_a_key_is_known_by_its_variable(tmp_path: Path, name: str) -> None:
+    engine = {"kind": "openai", "model": "m", "base_url": "http://h/v1"}
+    engine["api_key_variable"] = "VAULT"
+    sections: dict[str, Any] = {"teach": {"engine": engine}, "filter": {}}
+    known = here({name: "correct horse", "TERM_PROGRAM": "xterm-256color"}, **sections)
+    assert known.secrets == ("correct horse",)
+    (tmp_path / "README.md").write_text("xterm-256color, correct horse")
+    assert len(lines_of(tmp_path, known)) == 1
+
+
+def test_the_paths_of_the_recipe_are_private(tmp_path: Path) -> None:
+    real = tmp_path / "disk" / "cases"
+    real.mkdir(parents=True)
+    (tmp_path / "linked").symlink_to(real)
+    cases = {"source": "lara", "path": f"{tmp_path}/linked"}
+    train = {"model": "/opt/weights/big"}
+    known = here({}, cases=cases, teach={"teacher": "guideline"}, filter={}, train=train)
+    folder = tmp_path / "router"
+    folder.mkdir()
+    for text in (f"x{real}", f"x{tmp_path}/linked", "of /opt/weights/big"):
+        (folder / "README.md").write_text(text)
+        assert any("a path of this machine" in line for line in lines_of(folder, known)), text
+
+
+@pytest.mark.parametrize("name", ["merges.txt", "vocab.json", "vocab.txt", "tokenizer.json"])
+def test_keys_are_looked_for_in_vocabularies_as_well(tmp_path: Path, name: str) -> None:
+    known = here({"MY_TOKEN": "correct horse"})
+    for text, found in ((HF, 1), ("correct horse", 1), ("a@firm.org /home/ann/x", 0)):
+        data = text if name.endswith("txt") else json.dumps({"model": {"vocab": {text: 1}}})
+        (tmp_path / name).write_text(data)
+        assert len(lines_of(tmp_path, known)) == found
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"]
+)
+def test_no_encoding_hides_anything(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "losses.csv").write_bytes(f"é, {HF}, /home/ann/x, a@firm.org".encode(encoding))
+    told = "\n".join(lines_of(tmp_path))
+    for words in ("a Hugging Face token", "/home/ann/x", "a@firm.org"):
+        assert words in told
+
+
+HEAD = (
+    "The harbour of the northern islands was built by nine companies in the year of the fire, and "
+)
+HEAD += "its walls were drawn by two sisters who never saw the sea before the work began."
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("it says: walls were drawn by two sisters who never saw the sea, it does", True),
+        ("the walls were drawn by two sisters", False),
+        ("1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12", False),
+        ("Paris", False),
+        ("the year of the fire", False),
+        ("<b>its</b> walls were <i>drawn by two</i> sisters who never saw the sea", True),
+    ],
+)
+@pytest.mark.parametrize("name", ["README.md", "evaluation.svg", "evaluation.json"])
+def test_the_middle_of_a_text_is_known_again(
+    tmp_path: Path, name: str, text: str, known: bool
+) -> None:
+    if name.endswith("json") and "<" in text:
+        return
+    (tmp_path / name).write_text(json.dumps([text]) if name.endswith("json") else text)
+    numbers = " ".join(map(str, range(30)))
+    for given in ({"texts": [HEAD, numbers]}, {"long_texts": [HEAD, numbers, "Paris"]}):
+        assert bool(lines_of(tmp_path, here({}, **given))) is known
+
+
+def test_the_middle_of_a_text_without_spaces_is_known_again(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("见:两位姐妹画了港口的城墙。", "utf-8")
+    known = here({}, long_texts=["在那场大火之年,两位姐妹画了港口的城墙,她们从未见过大海。"])
+    assert len(lines_of(tmp_path, known)) == 1
+
+
+@pytest.mark.parametrize(
     "shown",
     [
         QUESTION,
+        "".join(f"<tspan>{word}</tspan>" for word in QUESTION.split()),
         QUESTION.replace(" ", "\n").upper(),
         QUESTION.replace("'", "&#x27;"),
         f"asked: {QUESTION} Answer: 1911",
     ],
 )
 def test_a_text_of_a_case_is_known_again(tmp_path: Path, shown: str) -> None:
-    known = private_here({}, (), [QUESTION, "What is the revenue?"])
+    known = here({}, (), [QUESTION, "What is the revenue?"])
     (tmp_path / "README.md").write_text(f"What is the revenue? 12. {shown}")
     [line] = lines_of(tmp_path, known)
     assert "holds a text of a case: in which year did the harbour" in line
@@ -185,7 +322,7 @@ def test_a_text_of_a_case_is_known_again(tmp_path: Path, shown: str) -> None:
 
 
 def test_a_question_without_spaces_is_a_text_as_well(tmp_path: Path) -> None:
-    known = private_here({}, (), ["北方港口条约何时签订?", "何时?"])
+    known = here({}, (), ["北方港口条约何时签订?", "何时?"])
     (tmp_path / "README.md").write_text("何时? 北方港口条约何时签订?", "utf-8")
     [line] = lines_of(tmp_path, known)
     assert "北方港口条约何时签订" in line
@@ -193,12 +330,12 @@ def test_a_question_without_spaces_is_a_text_as_well(tmp_path: Path) -> None:
 
 def test_a_word_that_a_key_happens_to_be_is_no_secret(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("thinking disabled")
-    assert lines_of(tmp_path, private_here({"MY_TOKEN": "disabled"}, ())) == []
+    assert lines_of(tmp_path, here({"MY_TOKEN": "disabled"}, ())) == []
 
 
 def test_the_beginning_of_a_long_text_gives_it_away(tmp_path: Path) -> None:
     head = "The harbour of the northern islands was built by nine companies. " * 8
-    known = private_here({}, (), [head])
+    known = here({}, (), [head])
     (tmp_path / "README.md").write_text(head[:120])
     assert len(lines_of(tmp_path, known)) == 1
 

@@ -49,8 +49,13 @@ class Held:
             yield Decision(case_id=case.case_id, router=self.name, route=Route.LC)
 
 
+class PanicError(BaseException):
+    """As PyO3's, which is no Exception."""
+
+
 class Broken:
-    """Raises at a question that says so, is undecided at one that says so, swaps at another."""
+    """Raises or panics at a question that says so, is undecided at one that says so, swaps at
+    another."""
 
     name = "broken"
 
@@ -58,6 +63,8 @@ class Broken:
         for case in cases:
             if "raise" in case.question:
                 raise FloatingPointError("a secret of the model's")
+            if "panic" in case.question:
+                raise PanicError("half a character: \ud800")
             undecided = "undecided" in case.question
             yield Decision(
                 case_id="another" if "swap" in case.question else case.case_id,

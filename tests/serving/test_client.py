@@ -1,22 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx2
 import pytest
 
 import prerouter
 from prerouter.core.errors import InputError
 from prerouter.core.records import AnswerModel, DocumentProfile, Route, RoutingCase
 from prerouter.serving.client import Client, ServiceError
+from prerouter.serving.service import Limits
 from prerouter.serving.wire import MAX_CASES, AskedCase
 
 from .routers import Broken, Echo
@@ -91,6 +95,47 @@ def test_decisions_are_typed_and_in_order() -> None:
         assert client.decide([]) == []
     assert (one[0].route, one[0].p_lc, one[0].case_id) == (Route.LC, 0.75, "case 3")
     assert [each.case_id for each in several] == [f"case {n}" for n in range(MAX_CASES + 20)]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_more_than_the_service_takes_goes_in_halves(asynchronous: bool) -> None:
+    cases = [case(n) for n in range(10)]
+    # 413 for more cases than its queue holds.
+    with running(Echo(), Limits(queue=3)) as address:
+        client = Client(address, attempts=1)
+        told = asyncio.run(client.adecide(cases)) if asynchronous else client.decide(cases)
+    assert [each.case_id for each in told] == [f"case {n}" for n in range(10)]
+
+
+def test_a_body_is_no_larger_than_a_service_takes_by_default() -> None:
+    head = "ä" * 20_000
+    profile = DocumentProfile(document_id="d", head=head)
+    long = [case(n).model_copy(update={"document": profile}) for n in range(60)]
+    echo = Echo()
+    with running(echo) as address, Client(address, attempts=1) as client:
+        assert len(client.decide(long)) == 60
+        refused = httpx2.get(f"{address}/metrics").text
+    assert 'prerouter_refused_requests_total{status="413"}' not in refused
+
+
+def test_a_case_that_no_service_takes_is_told_by_its_name() -> None:
+    endless = case(1).model_copy(update={"question": "q" * 20_001})
+    with pytest.raises(InputError, match="case case 1: question: "):
+        Client("http://127.0.0.1:9").decide(endless)
+
+
+def test_no_connection_outlives_its_client() -> None:
+    async def ask(client: Client) -> None:
+        await client.adecide(case(1))
+
+    with running(Echo()) as address, warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        with Client(address) as client:
+            # Two loops: a connection that is kept would belong to the first.
+            asyncio.run(ask(client))
+            asyncio.run(ask(client))
+        del client
+        gc.collect()
 
 
 def test_the_asynchronous_way_is_the_same() -> None:
@@ -174,6 +219,9 @@ def test_nobody_there_is_told() -> None:
     [
         ("127.0.0.1:8080", {}),
         ("http://", {}),
+        ("http://host:port", {}),
+        ("http://[::1", {}),
+        ("http://host\x00", {}),
         ("ftp://host", {}),
         ("http://host", {"api_key": "two\r\nlines"}),
         ("http://host", {"api_key": ""}),
@@ -183,3 +231,10 @@ def test_nobody_there_is_told() -> None:
 def test_what_can_never_work_is_refused_at_once(address: str, options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         Client(address, **options)
+
+
+@pytest.mark.parametrize("address", ["http://ann:secret1@host", "http://secret1@host"])
+def test_an_address_with_a_password_is_refused_and_not_shown(address: str) -> None:
+    with pytest.raises(InputError, match="api_key") as refused:
+        Client(address)
+    assert "secret1" not in str(refused.value)

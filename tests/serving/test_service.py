@@ -85,6 +85,10 @@ MALFORMED: dict[str, Any] = {
     "a body": json.dumps(asked("Number 1", document={"text": "the whole of it"})).encode(),
     "a gold answer": json.dumps(asked("Number 1", answer="42")).encode(),
     "text for a number": json.dumps(asked("Number 1", document={"tokens": "5"})).encode(),
+    "an endless question": json.dumps(asked("q" * 20_001)).encode(),
+    "an endless title": json.dumps(asked("q", document={"title": "t" * 1_001})).encode(),
+    "an endless type": json.dumps(asked("q", document={"type": "t" * 1_001})).encode(),
+    "an endless task type": json.dumps(asked("q", task_type="t" * 1_001)).encode(),
     "more overlap than chunk": json.dumps(
         asked("Number 1", rag={"chunk_tokens": 10, "overlap_tokens": 10})
     ).encode(),
@@ -109,6 +113,19 @@ def test_an_error_says_where_and_never_what_was_sent(address: str) -> None:
     error = post(address, sent).json()["error"]
     assert "cases.1.document.tokens" in error
     assert "my secret" not in error
+
+
+@pytest.mark.parametrize("kind", ["Application/JSON", "application/json ; charset=UTF-8"])
+def test_json_is_announced_in_any_case(kind: str, address: str) -> None:
+    body = json.dumps(asked("Number 1")).encode()
+    response = httpx2.post(f"{address}/v1/route", content=body, headers={"content-type": kind})
+    assert response.status_code == 200
+
+
+def test_the_longest_texts_are_taken(address: str) -> None:
+    longest = {"title": "t" * 1_000, "type": "t" * 1_000}
+    question = "q" * 19_998 + " 1"
+    assert post(address, asked(question, document=longest)).json()["route"] == "LC"
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "multipart/form-data", ""])
@@ -187,6 +204,14 @@ def test_a_router_that_fails_costs_its_own_case_and_the_answer_says_so() -> None
     assert counted["prerouter_request_seconds_count"] == 1
 
 
+def test_a_panic_costs_its_own_case_and_the_router_goes_on() -> None:
+    with running(Broken(), Limits(timeout_seconds=5), fallback=Route.RAG) as address:
+        told = post(address, {"cases": [asked(each) for each in ("one", "panic", "two")]}).json()
+        later = post(address, asked("three")).json()
+    reasons = [each["fallback_reason"] for each in (*told["decisions"], later)]
+    assert reasons == [None, "call_failed", None, None]
+
+
 def test_what_is_not_decided_in_time_gets_the_fallback() -> None:
     held = Held()
     with running(held, Limits(timeout_seconds=0.2), fallback=Route.RAG) as address:
@@ -216,6 +241,35 @@ def test_more_than_the_queue_holds_is_told_to_come_back() -> None:
         held.go.set()
         assert [each.result().status_code for each in (first, *waiting)] == [200] * 3
         assert post(address, {"cases": [asked("a"), asked("b"), asked("c")]}).status_code == 413
+
+
+def test_cases_that_nobody_waits_for_hold_no_place_in_the_queue() -> None:
+    held = Held()
+    with running(held, Limits(max_batch=1, queue=2, timeout_seconds=0.2)) as address:
+        for _ in range(4):
+            assert post(address, asked("slow")).json()["fallback_reason"] == "timeout"
+        assert figures(address)["prerouter_queue_length"] == 0
+        held.go.set()
+
+
+def test_more_requests_than_are_taken_are_told_to_come_back() -> None:
+    held = Held()
+    with running(held, Limits(requests=2)) as address, ThreadPoolExecutor(2) as pool:
+        in_hand = [pool.submit(post, address, asked(f"waits {n}")) for n in range(2)]
+        assert held.asked.wait(10)
+        deadline = time.monotonic() + 10
+        while (refused := post_nothing(address)).status_code != 503:
+            assert time.monotonic() < deadline
+        assert int(refused.headers["retry-after"]) >= 1
+        assert "2 requests in hand" in refused.json()["error"]
+        assert httpx2.get(f"{address}/healthz/live").status_code == 200
+        held.go.set()
+        assert [each.result().status_code for each in in_hand] == [200] * 2
+        assert figures(address)['prerouter_refused_requests_total{status="503"}'] >= 1
+
+
+def post_nothing(address: str) -> httpx2.Response:
+    return httpx2.post(f"{address}/v1/route", content=b"{", headers=JSON)
 
 
 def test_concurrent_requests_share_batches_up_to_the_limit() -> None:

@@ -1,0 +1,64 @@
+"""What the card says of the router that lies in the folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prerouter.core.records import Split
+from prerouter.measures.routing import Measure, routing_table
+from prerouter.runs.manifest import FileEntry, Fingerprint, Manifest
+from prerouter.stages.publish import make_card, router_config
+from tests.measures.matched import evaluation
+from tests.stages.test_router_reports import make_recipe, trained
+
+TRAINED: dict[str, Any] = {
+    "train_examples": 2,
+    "validation_examples": 1,
+    "steps": 2,
+    "epochs": 1.0,
+    "tokens_seen": 900,
+    "eval_loss": None,
+    "trainable_parameters": 10,
+    "total_parameters": 20,
+    "settings": {},
+    "seconds": 1.0,
+    "versions": {},
+}
+
+
+@pytest.mark.parametrize("calibrated", [None, "student_decide", "random_forest"])
+def test_the_card_has_the_row_of_what_the_folder_decides_by(
+    calibrated: str | None, tmp_path: Path
+) -> None:
+    made = evaluation(
+        [(1, 0), (0, 1), (0, 1), (1, 0)],
+        {"student_decide": "RRRR", "student_decide_tuned": "RLLR", "random_forest_tuned": "LLLL"},
+    )
+    rows = routing_table(made.decisions, made.labels, made.scores, made.cases, resamples=20)
+    recipe = make_recipe(
+        tmp_path,
+        train={"model": "Qwen/Qwen3-1.7B", "mix": {"explain": 0, "decide": 1}},
+        route={"routers": ["random_forest", "student_decide"]},
+        dataset={"license": "mit", "source_license": "as on the publisher's page"},
+        **({"calibrate": {"router": calibrated}} if calibrated else {}),
+    )
+    tuned = calibrated == "student_decide"
+    config = router_config(recipe, "guideline", {})
+    if tuned:
+        config = config.model_copy(update={"threshold_for": "ab" * 32})
+    filtered = Manifest(
+        fingerprint=Fingerprint(stage="filter", seed=1, sections={}, parents={}),
+        files={"rows.jsonl": FileEntry(rows=3, sha256="0" * 64)},
+        report={"yield": {"all": {"all": {"of": 4}}}},
+        seconds=1.0,
+    )
+    manifests = {"filter": filtered, "train": trained(**TRAINED)}
+    card = make_card(recipe, config, manifests, rows, made.cases)
+    measured = {each.type: each.value for each in card.metrics}
+    assert measured[Measure.ACCURACY.value] == (1.0 if tuned else 0.5)
+    assert card.collapsed is not tuned
+    assert card.calibrated_on is (Split.VALIDATION if tuned else None)
+    assert card.data.license == "as on the publisher's page"
