@@ -1,100 +1,151 @@
 """Decisions a second: Self-Route's check, the six steps, and the route at once.
 
-One model, the same cases, one run; the three take turns, so that what else the machine does falls
-on all. Self-Route's check reads a prompt of 2,600 tokens (Pre-Route, section 1: Cost) and writes 27
-at most. Seconds of a case are its share of its batch. The last line sets the forward passes of
-`decide` against the machine's measured peak in matrix products.
+One model, the same test cases of a finished run, one run of this file; the three take turns, each
+in a process of its own, so that its memory is its own and what else the machine does falls on all.
+Self-Route's check reads 2,600 tokens, passages that differ from case to case (Chen et al., 2026,
+arXiv 2605.10235), and writes 27 tokens at most. Decisions a second are those of batches; p50 and
+p95 are of cases that are asked one by one. `decide` is then set against the machine's peak in
+matrix products, and the route accuracies of both modes are taken from the run's own rows.
 
-    python benchmarks/decision.py --router runs/lara_cpu/publish/router \
-        --cases runs/lara_cpu/cases/rows.jsonl
+    python benchmarks/decision.py --run runs/lara_cpu
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
+import numpy as np
+from peak import matrix_peak
+
 from prerouter.core.protocols import GenerationRequest, Sampling
-from prerouter.core.records import Message, RoutingCase, StudentMode
+from prerouter.core.records import Message, RoutingCase, Split, SplitAssignment, StudentMode
 from prerouter.engines.transformers import TransformersModel
+from prerouter.measures.routing import POOLED, Measure, RoutingRow
 from prerouter.routers.learned import LearnedRouter
 from prerouter.runs.rows import read_rows
 
 CHECK_TOKENS, VERDICT_TOKENS = 2_600, 27
-FASTER_THAN_EXPLAIN, FASTER_THAN_CHECK, OF_PEAK = 10.0, 2.0, 0.7
+WAYS = ("check", *StudentMode)
+STUDENTS = ("student", "student_decide", "student_decide_tuned")
+FASTER_THAN_EXPLAIN, FASTER_THAN_CHECK, OF_PEAK, POINTS = 10.0, 2.0, 0.7, 2.0
+
+Asked = tuple[int, int]
+"""Tokens read and written for one case."""
 
 
 @dataclass
 class Turn:
-    """What one turn over all cases took: wall seconds, tokens in and out, seconds of each case."""
+    """One turn over all cases: wall seconds of the batches, tokens in and out of each case, seconds
+    of each case that was asked alone, peak memory in MiB, and `decide`'s share of the peak."""
 
     wall: float
-    read: int
-    written: int
-    each: list[float]
+    tokens: list[Asked]
+    alone: list[float]
+    memory: float
+    of_peak: float | None = None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--router", type=Path, required=True, help="trained in both modes")
-    parser.add_argument("--cases", type=Path, required=True, help="RoutingCase rows")
-    parser.add_argument("--count", type=int, default=64)
+    parser.add_argument("--run", type=Path, required=True, help="its student learnt both modes")
+    parser.add_argument("--count", type=int, default=64, help="test cases, a seeded sample")
+    parser.add_argument("--alone", type=int, default=16, help="of them, also asked one by one")
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--text", type=Path, default=Path("data/sample/documents/report-22.txt"))
     options = parser.parse_args()
 
-    cases = list(islice(read_rows(options.cases, RoutingCase), options.count))
-    engine = TransformersModel(str(options.router), batch_size=options.batch_size)
-    routers = {
-        mode: LearnedRouter.from_pretrained(
-            options.router, mode=mode, batch_size=options.batch_size
-        )
-        for mode in StudentMode
-    }
-    checks = [_check(engine, case, options.text.read_text("utf-8")) for case in cases]
-    ways: dict[str, Callable[[], Turn]] = {
-        "check": lambda: _verdicts(engine, checks),
-        "explain": lambda: _route(routers[StudentMode.EXPLAIN], cases),
-        "decide": lambda: _route(routers[StudentMode.DECIDE], cases),
-    }
-    routers[StudentMode.DECIDE].decide(cases[:2])
-    turns: dict[str, list[Turn]] = {name: [] for name in ways}
+    cases = _test_cases(options.run)
+    places = np.random.default_rng(13).permutation(len(cases))[: options.count]
+    chosen = [cases[place] for place in places]
+    turns: dict[str, list[Turn]] = {way: [] for way in WAYS}
     for number in range(options.turns):
-        for name, way in ways.items():
-            turns[name].append(way())
-            print(f"turn {number + 1}, {name}: {turns[name][-1].wall:.1f} s")
+        for way in WAYS:
+            turns[way].append(_apart(way, chosen, options))
+            print(f"turn {number + 1}, {way}: {turns[way][-1].wall:.1f} s")
+    _print(turns, len(chosen), options)
+    _print_accuracies(options.run)
 
-    print(f"\n{len(cases)} cases, batches of {options.batch_size}; medians over the turns")
-    print(f"{'':10}{'decisions/s':>12}{'tokens in':>11}{'out':>7}{'p50 ms':>9}{'p95 ms':>9}")
+
+def _print(turns: dict[str, list[Turn]], count: int, options: argparse.Namespace) -> None:
+    print(f"\n{count} cases, batches of {options.batch_size}; medians over {options.turns} turns")
+    print(f"{'':10}{'decisions/s':>12}{'in':>7}{'out':>7}{'p50 ms':>9}{'p95 ms':>9}{'MiB':>8}")
     speeds = {}
-    for name, taken in turns.items():
-        speeds[name] = statistics.median(len(cases) / turn.wall for turn in taken)
-        each = sorted(seconds for turn in taken for seconds in turn.each)
+    for way, taken in turns.items():
+        speeds[way] = statistics.median(count / turn.wall for turn in taken)
+        each = sorted(seconds for turn in taken for seconds in turn.alone)
         half, most = (1000 * each[int(share * (len(each) - 1))] for share in (0.5, 0.95))
-        read, written = taken[0].read / len(cases), taken[0].written / len(cases)
-        print(f"{name:10}{speeds[name]:12.2f}{read:11.0f}{written:7.1f}{half:9.0f}{most:9.0f}")
+        read, written = (statistics.fmean(column) for column in zip(*taken[0].tokens, strict=True))
+        memory = max(turn.memory for turn in taken)
+        print(
+            f"{way:10}{speeds[way]:12.2f}{read:7.0f}{written:7.1f}"
+            f"{half:9.0f}{most:9.0f}{memory:8,.0f}"
+        )
     for other, target in (("explain", FASTER_THAN_EXPLAIN), ("check", FASTER_THAN_CHECK)):
         print(f"decide beside {other}: {speeds['decide'] / speeds[other]:.1f} (target {target:g})")
-    peak = _peak()
-    used = _operations(engine, cases, routers[StudentMode.DECIDE]) / min(
-        turn.wall for turn in turns["decide"]
-    )
-    print(f"decide: {used / 1e9:.0f} of {peak / 1e9:.0f} GFLOP/s, {used / peak:.2f} ({OF_PEAK})")
-    print(f"peak memory: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB")
+    shares = [turn.of_peak for turn in turns["decide"] if turn.of_peak is not None]
+    if shares:
+        print(f"decide, of the peak in matrix products: {max(shares):.2f} (target {OF_PEAK})")
 
 
-def _check(engine: TransformersModel, case: RoutingCase, text: str) -> GenerationRequest:
+def _apart(way: str, cases: Sequence[RoutingCase], options: argparse.Namespace) -> Turn:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_turn, way, cases, options).result()
+
+
+def _turn(way: str, cases: Sequence[RoutingCase], options: argparse.Namespace) -> Turn:
+    folder = options.run / "publish" / "router"
+    of_peak = None
+    if way == "check":
+        engine = TransformersModel(str(folder), batch_size=options.batch_size)
+        text = options.text.read_text("utf-8")
+        checks = {case.case_id: _check(engine, text, case, at) for at, case in enumerate(cases)}
+        turn = _timed(
+            lambda some: _verdicts(engine, [checks[case.case_id] for case in some]), cases, options
+        )
+    else:
+        router = LearnedRouter.from_pretrained(folder, mode=way, batch_size=options.batch_size)
+        turn = _timed(lambda some: _routes(router, some), cases, options)
+        if way == StudentMode.DECIDE:
+            of_peak = _operations(router, turn.tokens) / turn.wall / matrix_peak()
+    turn.of_peak = of_peak
+    return turn
+
+
+def _timed(
+    ask: Callable[[Sequence[RoutingCase]], list[Asked]],
+    cases: Sequence[RoutingCase],
+    options: argparse.Namespace,
+) -> Turn:
+    ask(cases[: options.batch_size])
+    began = time.perf_counter()
+    tokens = ask(cases)
+    wall = time.perf_counter() - began
+    alone = []
+    for case in cases[: options.alone]:
+        began = time.perf_counter()
+        ask([case])
+        alone.append(time.perf_counter() - began)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return Turn(wall, tokens, alone, memory)
+
+
+def _check(engine: TransformersModel, text: str, case: RoutingCase, at: int) -> GenerationRequest:
     """Self-Route's question to a model: can it be answered from these passages?"""
     instruction = "Can the question be answered from the passages? Begin with yes or no."
+    # Passages of its own, as retrieval gives them: nothing of them is read once for all cases.
+    text = f"{at}. {text[97 * at :]}"
     low, high = 0, len(text)
     while low < high:
         middle = (low + high + 1) // 2
@@ -111,54 +162,56 @@ def _messages(instruction: str, passages: str, question: str) -> tuple[Message, 
     )
 
 
-def _verdicts(engine: TransformersModel, requests: Sequence[GenerationRequest]) -> Turn:
-    began = time.perf_counter()
+def _verdicts(engine: TransformersModel, requests: Sequence[GenerationRequest]) -> list[Asked]:
     done = [completion for _, completion in engine.generate(requests, Sampling(VERDICT_TOKENS))]
-    return Turn(
-        time.perf_counter() - began,
-        sum(completion.prompt_tokens for completion in done),
-        sum(completion.completion_tokens for completion in done),
-        [completion.seconds for completion in done],
-    )
+    return [(one.prompt_tokens, one.completion_tokens) for one in done]
 
 
-def _route(router: LearnedRouter, cases: Sequence[RoutingCase]) -> Turn:
-    began = time.perf_counter()
-    decisions = router.decide(cases)
-    return Turn(
-        time.perf_counter() - began,
-        sum(decision.prompt_tokens for decision in decisions),
-        sum(decision.completion_tokens for decision in decisions),
-        [decision.seconds for decision in decisions],
-    )
+def _routes(router: LearnedRouter, cases: Sequence[RoutingCase]) -> list[Asked]:
+    return [(one.prompt_tokens, one.completion_tokens) for one in router.decide(cases)]
 
 
-def _operations(
-    engine: TransformersModel, cases: Sequence[RoutingCase], router: LearnedRouter
-) -> float:
-    """Floating-point operations of the matrix products that `decide` needs: two for each weight
-    and token that is read (what the prompts share, once), the vocabulary for the last one only."""
-    model = engine._model
+def _operations(router: LearnedRouter, tokens: Sequence[Asked]) -> float:
+    """Floating-point operations of the matrix products that `decide` needs: two for each weight and
+    token that is read, four for each layer, head channel and pair of tokens in attention, the
+    vocabulary for the last token only. What all prompts share is read once, and not counted."""
+    engine = router._engine
+    assert isinstance(engine, TransformersModel)
+    model, shared = engine._model, engine._reader.shared_tokens
+    config = model.config.get_text_config()
     embedding = model.get_input_embeddings().weight.numel()
-    weights = sum(parameter.numel() for parameter in model.parameters()) - embedding
-    shared = router._engine._reader.shared_tokens  # type: ignore[attr-defined]
-    read = shared + sum(decision.prompt_tokens - shared for decision in router.decide(cases))
-    return float(2 * weights * read + 2 * embedding * len(cases))
+    head = model.get_output_embeddings().weight
+    tables = embedding if head is model.get_input_embeddings().weight else embedding + head.numel()
+    weights = sum(parameter.numel() for parameter in model.parameters()) - tables
+    read = [count - shared for count, _ in tokens]
+    pairs = sum(new * shared + new * (new + 1) / 2 for new in read)
+    channels = config.num_attention_heads * model.config.head_dim
+    attention = 4 * config.num_hidden_layers * channels * pairs
+    return float(2 * weights * sum(read) + attention + 2 * head.numel() * len(read))
 
 
-def _peak() -> float:
-    """Floating-point operations a second of a large bfloat16 matrix product, the best of five."""
-    import torch
+def _test_cases(run: Path) -> list[RoutingCase]:
+    sides = read_rows(run / "cases" / "split.jsonl", SplitAssignment)
+    tested = {side.question_id for side in sides if side.split is Split.TEST}
+    cases = read_rows(run / "cases" / "rows.jsonl", RoutingCase)
+    return [case for case in cases if case.question_id in tested]
 
-    size = 2048
-    left, right = (torch.randn(size, size, dtype=torch.bfloat16) for _ in range(2))
-    left @ right
-    best = 0.0
-    for _ in range(5):
-        began = time.perf_counter()
-        left @ right
-        best = max(best, 2 * size**3 / (time.perf_counter() - began))
-    return best
+
+def _print_accuracies(run: Path) -> None:
+    """Agreement with the ideal route over all labelled test cases, as `evaluate` measured it."""
+    found = {
+        row.router: row.measures[Measure.ACCURACY].value
+        for row in read_rows(run / "evaluate" / "rows.jsonl", RoutingRow)
+        if row.answer_model is POOLED
+    }
+    explain, *decide = (found.get(name) for name in STUDENTS)
+    for name in STUDENTS:
+        if (accuracy := found.get(name)) is not None:
+            print(f"route accuracy of {name:22}{accuracy:7.1%}")
+    if explain is not None:
+        apart = [100 * (accuracy - explain) for accuracy in decide if accuracy is not None]
+        shown = ", ".join(f"{points:+.1f}" for points in apart)
+        print(f"decide beside explain: {shown} points (target: at least -{POINTS:g})")
 
 
 if __name__ == "__main__":
