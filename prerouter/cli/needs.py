@@ -8,6 +8,7 @@ from prerouter.core.errors import CheckpointError, InputError, PrerouterError
 from prerouter.publishing.checkpoint import may_replace
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.sections.probes import missing_probes
+from prerouter.reporting.sections.studies import missing_studies
 from prerouter.sources.human_scores import missing_human_scores
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
@@ -20,6 +21,7 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
         *missing_human_scores(recipe),
         *missing_traces(recipe.filter),
         *missing_probes(recipe.evaluate.probes if recipe.evaluate else ()),
+        *missing_studies(recipe.evaluate.studies if recipe.evaluate else ()),
     ]
     for key, section in (("train", recipe.train), ("classify", recipe.classify)):
         model = section.model if section else ""

@@ -30,6 +30,5 @@ def probe_study(path: Path, overrides: Sequence[str]) -> None:
         else f"{outcome.computed:,} prompts read, {outcome.seconds:.1f} s"
     )
     plain(f"\nprobe: {len(outcome.results):,} probes; {done}\n\nWritten:")
-    names = ["table.md", "table.json", "table.csv"]
-    for name in [*names, "curve.csv"] if study.layer == "all" else names:
+    for name in ("table.md", "table.json", "table.csv", "curve.csv"):
         plain(f"  {study.folder / name}")

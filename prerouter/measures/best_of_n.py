@@ -126,7 +126,7 @@ def best_of_n(
 
 def _chances(routes: Sequence[Route | None], ideal: Route, draws: int) -> tuple[float, float]:
     n, rag, lc = len(routes), routes.count(Route.RAG), routes.count(Route.LC)
-    right = lc if ideal is Route.LC else rag
+    right = routes.count(ideal)
     return oracle_chance(n, right, draws), majority_chance(n, rag, lc, draws, ideal)
 
 

@@ -1,19 +1,19 @@
 """Where a router does well and where it errs: measures by a key, kinds of error, largest regrets.
 
 Breakdowns and over-conservative errors as in Pre-Route, section 1 (Chen et al., 2026, arXiv
-2605.10235): an error is over-conservative where LC was chosen and RAG is the ideal route.
+2605.10235): an error is over-conservative where a dearer route was chosen than the ideal one, which
+of two routes is LC where RAG is ideal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import numpy as np
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import (
-    ROUTES,
     Decision,
     Label,
     PairedScore,
@@ -28,8 +28,6 @@ from prerouter.measures.routing import POOLED, RoutingRow, routing_table
 from prerouter.measures.statistics import Measured, cluster_bootstrap, group_sums, with_interval
 
 PLACE = "breakdown"
-
-_LC = ROUTES.index(Route.LC)
 
 
 class BreakdownKey(StrEnum):
@@ -66,8 +64,9 @@ class BreakdownRow(Record):
 class ErrorRow(Record):
     """The errors of one router on the n labelled cases of one value, or on all (`overall`).
 
-    Of the `errors`, cases decided otherwise than the ideal route, `over_conservative` chose LC
-    needlessly and the rest RAG where LC is better; `share` is over_conservative / errors.
+    Of the `errors`, cases decided otherwise than the ideal route, `over_conservative` chose a
+    dearer route than the ideal one and the rest a cheaper one; `share` is over_conservative /
+    errors.
     `undecided` cases got no route and are neither. `caution` warns of few errors.
     """
 
@@ -118,16 +117,19 @@ def breakdown(
     confidence: float = 0.95,
     seed: int = 0,
     min_cases: int = MIN_CASES,
+    unseen_models: Collection[str] = (),
 ) -> list[BreakdownRow]:
     """Every measure of every router and the oracle, for each value of the key.
 
-    Values stand in the order of the cases, the unknown one last. Errors as for the routing table.
+    Values stand in the order of the cases, the unknown one last. Rows over nothing but
+    `unseen_models` are `unseen`. Errors as for the routing table.
     """
     join_outcomes(decisions_by_router, labels, scores, cases, fallback=fallback)
     value_of = key_values(key, cases, references)
     rows = []
     for value in _in_order(value_of.values()):
         inside = [case for case in cases if value_of[case.case_id] == value]
+        unseen = all(case.answer_model.name in unseen_models for case in inside)
         table = routing_table(
             {
                 router: [d for d in decisions if value_of[d.case_id] == value]
@@ -143,7 +145,12 @@ def breakdown(
             min_cases=min_cases,
         )
         rows += [
-            BreakdownRow(key=key, value=value, row=row, caution=caution(row.n, min_cases))
+            BreakdownRow(
+                key=key,
+                value=value,
+                row=row.model_copy(update={"unseen": unseen}),
+                caution=caution(row.n, min_cases),
+            )
             for row in table
             if row.answer_model is POOLED
         ]
@@ -175,7 +182,8 @@ def routing_errors(
     values = [value_of[case_id] for case_id in outcomes.case_ids]
     decided = outcomes.decided[router]
     wrong = decided & (outcomes.chosen[router] != outcomes.ideal)
-    needless = wrong & (outcomes.chosen[router] == _LC)
+    cost = np.array([[*Route].index(route) for route in outcomes.routes])
+    needless = wrong & (cost[outcomes.chosen[router]] > cost[outcomes.ideal])
     strata = [(True, None), *((False, value) for value in _in_order(values))]
     rows = []
     for overall, value in strata:

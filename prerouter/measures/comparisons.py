@@ -31,6 +31,9 @@ from prerouter.measures.statistics import (
 
 PLACE = "comparison"
 
+RESAMPLES = 10_000
+"""More than an interval needs: they bound the smallest p that the bootstrap can tell."""
+
 _ROUNDING = 1e-12
 
 
@@ -131,7 +134,7 @@ def compare_routers(
     outcomes: Outcomes,
     pairs: Sequence[tuple[str, str]] | None = None,
     *,
-    resamples: int = 10_000,
+    resamples: int = RESAMPLES,
     confidence: float = 0.95,
     seed: int = 0,
     min_cases: int = MIN_CASES,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from prerouter.core.records import RoutingCase
+from prerouter.core.records import MetadataSetting, RoutingCase
 from prerouter.measures.words import fold, split_words
 
 FEATURE_VERSION = 1
@@ -27,8 +27,11 @@ FEATURES: dict[str, Literal["number", "category"]] = {
 """Name and kind of each feature, in order. A change of any meaning raises FEATURE_VERSION."""
 
 
-def case_features(case: RoutingCase) -> dict[str, float | str | None]:
-    """The features of a case, in the order of FEATURES; None where the metadata lack it.
+def case_features(
+    case: RoutingCase, metadata: MetadataSetting = MetadataSetting.FULL
+) -> dict[str, float | str | None]:
+    """The features of a case, in the order of FEATURES; None where the metadata lack it, or the
+    setting hides it: `head_only` hides document type and task type, as a prompt does.
 
     `window_share` is document tokens over the answer model's window; `retrieved_share` is the share
     of the document that `top_k` chunks in a row would hold, at most 1. No identifier is among them.
@@ -37,6 +40,7 @@ def case_features(case: RoutingCase) -> dict[str, float | str | None]:
     if type(case) is not RoutingCase:
         raise TypeError(f"features are made of a RoutingCase only, got {type(case).__name__}")
     tokens, window, rag = case.document.tokens, case.answer_model.context_window, case.rag
+    described = metadata is not MetadataSetting.HEAD_ONLY
     retrieved = rag.top_k * (rag.chunk_tokens - rag.overlap_tokens) + rag.overlap_tokens
     return {
         "document_tokens": None if tokens is None else float(tokens),
@@ -45,7 +49,7 @@ def case_features(case: RoutingCase) -> dict[str, float | str | None]:
         "retrieved_share": min(1.0, retrieved / tokens) if tokens else None,
         "context_window": None if window is None else float(window),
         "thinking": float(case.answer_model.thinking),
-        "task_type": case.task_type,
-        "document_type": case.document.type,
+        "task_type": case.task_type if described else None,
+        "document_type": case.document.type if described else None,
         "answer_model": case.answer_model.name,
     }

@@ -111,28 +111,37 @@ def run_probe(cases: ProbeCases, settings: ProbeSettings) -> ProbeOutcome:
         return outcome(measures=dict.fromkeys(ProbeMeasure, none))
     number = {name: index for index, name in enumerate(classes)}
     truth = np.array([number.get(name, -1) for name in cases.targets.tolist()], dtype=np.int64)
-    control = control_labels(truth, cases.questions, train, settings.seed)
-    if len(np.unique(control[train])) < 2:
-        none = Measured(note="the control task holds one class only")
-        return outcome(measures=dict.fromkeys(ProbeMeasure, none))
+    control = control_labels(truth, cases.groups, train, settings.seed)
     scaled = cases.states.astype(np.float64)
-    probe, c = fit_probe(scaled[train], truth[train], cases.questions[train], settings)
-    other, control_c = fit_probe(scaled[train], control[train], cases.questions[train], settings)
+    probe, c = fit_probe(scaled[train], truth[train], _folds_of(cases), settings)
+    predicted, control_c, memorised = control, None, None
+    controlled = len(np.unique(control[train])) > 1
+    if controlled:
+        # Folds that part documents would forbid the control what it is there to show.
+        other, control_c = fit_probe(
+            scaled[train], control[train], cases.questions[train], settings
+        )
+        predicted = other.predict(scaled)
+        memorised = float(np.mean(predicted[train] == control[train]))
     found = Predictions(
         truth=truth[test],
         predicted=probe.predict(scaled[test]),
         scores=probe.predict_proba(scaled[test]),
         majority=int(np.argmax([counts[name] for name in classes])),
         control_truth=control[test],
-        control_predicted=other.predict(scaled[test]),
+        control_predicted=predicted[test],
         groups=cases.groups[test],
     )
+    measures = measure_probe(found, settings.resamples, settings.confidence, settings.seed)
+    if not controlled:
+        none = Measured(note="the control task holds one class only")
+        measures |= {ProbeMeasure.CONTROL: none, ProbeMeasure.SELECTIVITY: none}
     return outcome(
-        measures=measure_probe(found, settings.resamples, settings.confidence, settings.seed),
+        measures=measures,
         c=c,
         control_c=control_c,
-        memorised=float(np.mean(other.predict(scaled[train]) == control[train])),
-        notes=_flags(truth[test], settings.min_cases),
+        memorised=memorised,
+        notes=(*_flags(truth[test], settings.min_cases), _shared(cases)),
     )
 
 
@@ -157,42 +166,62 @@ def _flags(truth: NDArray[np.int64], min_cases: int) -> tuple[str, ...]:
     return tuple(flags)
 
 
+def _shared(cases: ProbeCases) -> str:
+    """How many test documents the probe may know by heart, and so what its control can tell."""
+    documents = set(cases.groups[~cases.train].tolist())
+    known = len(documents & set(cases.groups[cases.train].tolist()))
+    if known:
+        return f"{known} of {len(documents)} test documents also stand in training"
+    return "no test document stands in training: the control has nothing but the class shares"
+
+
+def _folds_of(cases: ProbeCases) -> NDArray[np.str_]:
+    """What stays together in cross-validation, by training case: a document where every case of one
+    has the same target, else a question."""
+    groups, questions = cases.groups[cases.train], cases.questions[cases.train]
+    targets = set(zip(groups.tolist(), cases.targets[cases.train].tolist(), strict=True))
+    by_document = len(targets) == len(np.unique(groups))
+    return groups if by_document else questions
+
+
 def control_labels(
     truth: NDArray[np.int64],
-    questions: NDArray[np.str_],
+    groups: NDArray[np.str_],
     train: NDArray[np.bool_],
     seed: int,
 ) -> NDArray[np.int64]:
-    """A control label for each case, the same for all cases of a question: the labels of the
-    training questions dealt out anew among them, and drawn from for the others.
+    """A control label for each case, the same for all cases of a document.
 
-    A question with several labels (one for each answer model) puts one of them into the deal.
+    The documents with a training case are dealt labels in the shares that the classes have among
+    the training cases, and keep them in the test split; the others draw from what was dealt.
     """
     draw = np.random.default_rng(seed)
-    order = draw.permutation(len(truth))
-    names, first = np.unique(questions[order], return_index=True)
-    trained = train[order][first]
+    names, member = np.unique(groups, return_inverse=True)
+    trained = np.isin(names, groups[train])
+    ranked = np.sort(truth[train])
+    places = (np.arange(trained.sum()) + 0.5) * len(ranked) / trained.sum()
+    labels = draw.permutation(ranked[places.astype(np.int64)])
     dealt = np.empty(len(names), dtype=np.int64)
-    labels = truth[order][first][trained]
-    dealt[trained] = draw.permutation(labels)
+    dealt[trained] = labels
     dealt[~trained] = draw.choice(labels, size=int((~trained).sum()))
-    return dealt[np.searchsorted(names, questions)]
+    return dealt[member]
 
 
 def fit_probe(
     states: NDArray[np.float64],
     labels: NDArray[Any],
-    questions: NDArray[np.str_],
+    together: NDArray[np.str_],
     settings: ProbeSettings,
 ) -> tuple[Pipeline, float]:
     """Logistic regression on standardised states, and the C that it was given.
 
-    Of `settings.c`, the one whose held-out log-loss is least, in folds that keep the cases of a
-    question together; of equal ones the strongest regularisation. Log-loss tells probes apart that
-    accuracy can't, such as two that say the majority class of everything.
+    Of `settings.c`, the one whose held-out log-loss is least, in folds that keep the cases of one
+    name in `together` (a question, or a document) together; of equal ones the strongest
+    regularisation. Log-loss tells probes apart that accuracy can't, such as two that say the
+    majority class of everything.
     """
     return fit_head(
-        linear_head, states, labels, questions, settings.c, settings.folds, settings.seed
+        linear_head, states, labels, together, settings.c, settings.folds, settings.seed
     )
 
 

@@ -29,6 +29,7 @@ SHARD = 256
 NOT_FINITE = "the model's states are not numbers"
 _NAME = "states-{:04d}.safetensors"
 _CHOICES = "choices"
+_BESIDE_CHOICES = "beside_choices"
 
 
 class PromptState(Protocol):
@@ -74,12 +75,17 @@ class States:
 
 @dataclass
 class _Shards:
-    """Where each key's state lies: shard and row, or the error in its place."""
+    """Where each key's state lies: shard and row, or the error in its place. With choices behind it
+    a prompt is longer: what failed so, `errors_beside`, may do without them."""
 
     layers: int | None = None
     places: dict[str, tuple[Path, int]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
+    errors_beside: dict[str, str] = field(default_factory=dict)
     files: int = 0
+
+    def failed(self, beside_choices: bool) -> dict[str, str]:
+        return self.errors | self.errors_beside if beside_choices else self.errors
 
 
 def render_prompt(
@@ -126,10 +132,11 @@ def read_states(
     shards = _open(folder)
     wanted = None if layer == "all" else layer
     stored = _stored_names(shards)
+    failed = shards.failed(bool(choices))
     due = {
         key: messages
         for key, messages in zip(keys, prompts, strict=True)
-        if key not in shards.errors and not _holds(shards, stored, key, wanted, bool(choices))
+        if key not in failed and not _holds(shards, stored, key, wanted, bool(choices))
     }
     advance(len(keys) - len(due))
     if due:
@@ -143,7 +150,8 @@ def read_states(
             for index, state in reader.prompt_states(requests, thinking, choices):
                 read[index] = state
                 advance(1)
-            _write(folder, shards, block, read, _chosen(wanted, reader.layers), reader.layers)
+            layers = _chosen(wanted, reader.layers)
+            _write(folder, shards, block, read, layers, reader.layers, bool(choices))
     assert shards.layers is not None
     layers = _chosen(wanted, shards.layers)
     return _collect(shards, keys, layers, len(choices), len(due))
@@ -176,7 +184,9 @@ def _open(folder: Path) -> _Shards:
                 str(path), f"can't be read: {error}", next_step="delete it: it is read anew"
             ) from None
         shards.places |= {key: (path, row) for row, key in enumerate(keys)}
-        shards.errors |= errors
+        # A shard that doesn't tell is an older one: what failed there is tried again.
+        beside = about.get(_BESIDE_CHOICES, "yes") == "yes"
+        (shards.errors_beside if beside else shards.errors).update(errors)
         shards.files += 1
     return shards
 
@@ -207,6 +217,7 @@ def _write(
     read: Mapping[int, PromptState],
     layers: Sequence[int],
     model_layers: int,
+    beside_choices: bool,
 ) -> None:
     """Put a shard in place by one rename, and its keys among those known."""
     from safetensors.numpy import save_file
@@ -237,13 +248,14 @@ def _write(
             "keys": json.dumps(good),
             "errors": json.dumps(errors),
             "model_layers": str(model_layers),
+            _BESIDE_CHOICES: "yes" if beside_choices else "no",
         },
     )
     os.replace(partial, path)
     shards.files += 1
     shards.layers = model_layers
     shards.places |= {key: (path, row) for row, key in enumerate(good)}
-    shards.errors |= errors
+    (shards.errors_beside if beside_choices else shards.errors).update(errors)
 
 
 def _collect(
@@ -252,13 +264,13 @@ def _collect(
     from safetensors import safe_open
 
     by_file: dict[Path, list[tuple[int, int]]] = {}
-    errors = {}
+    errors, failed = {}, shards.failed(bool(choices))
     for index, key in enumerate(keys):
-        if key in shards.places:
+        if key in failed:
+            errors[index] = failed[key]
+        else:
             path, row = shards.places[key]
             by_file.setdefault(path, []).append((index, row))
-        else:
-            errors[index] = shards.errors[key]
     vectors: dict[int, NDArray[np.float32]] = {}
     chances = np.zeros((len(keys), choices))
     for path, pairs in sorted(by_file.items()):

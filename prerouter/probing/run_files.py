@@ -25,9 +25,11 @@ _SPLIT, _LABELS, _DECISIONS = "cases/split.jsonl", "label/rows.jsonl", "route/ro
 @dataclass(frozen=True)
 class ProbedRun:
     """The cases of the train and test splits by the file they stand in, and by case id the ideal
-    route and each router's decisions. `sides` are by question id."""
+    route and each router's decisions. `sides` are by question id. `unseen` training cases of each
+    file were left out: their answer models are none to learn from."""
 
     cases: dict[str, list[RoutingCase]]
+    unseen: dict[str, int]
     sides: dict[str, Split]
     labels: dict[str, str]
     decisions: dict[str, dict[str, str]]
@@ -53,10 +55,17 @@ def read_run(study: ProbeStudy) -> ProbedRun:
     }
     chosen = _drawn(sides, study)
     files = _files(study)
-    cases = {
-        file: [c for c in read_rows(study.run / file, RoutingCase) if c.question_id in chosen]
-        for file in {cases_file(row) for row in study.rows}
-    }
+    apart = parents.unseen_models(study.run)
+    cases: dict[str, list[RoutingCase]] = {}
+    unseen: dict[str, int] = {}
+    for file in sorted({cases_file(row) for row in study.rows}):
+        drawn = [c for c in read_rows(study.run / file, RoutingCase) if c.question_id in chosen]
+        cases[file] = [
+            case
+            for case in drawn
+            if sides[case.question_id] is Split.TEST or case.answer_model.name not in apart
+        ]
+        unseen[file] = len(drawn) - len(cases[file])
     if not all(cases.values()):
         raise StageError(
             "probe",
@@ -74,7 +83,7 @@ def read_run(study: ProbeStudy) -> ProbedRun:
             if decision.route:
                 routes = decisions.setdefault(decision.router, {})
                 routes[decision.case_id] = decision.route.value
-    return ProbedRun(cases, sides, labels, decisions)
+    return ProbedRun(cases, unseen, sides, labels, decisions)
 
 
 def _files(study: ProbeStudy) -> list[str]:

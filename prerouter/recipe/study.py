@@ -15,7 +15,8 @@ from prerouter.recipe.teach import Paradigm, PromptPart, TeacherPrompt, TeachSec
 
 Preset = Literal["paradigms", "guideline", "metadata"]
 
-_Name = Annotated[str, Field(pattern=r"^[\w .+-]+$", max_length=64)]
+# A folder bears it: no "..", and no end that a file system would drop.
+_Name = Annotated[str, Field(pattern=r"^[^\W_]([\w .+-]*[\w+-])?$", max_length=64)]
 
 PRESETS: dict[Preset, dict[str, TeacherPrompt]] = {
     "paradigms": {paradigm: TeacherPrompt(paradigm=paradigm) for paradigm in get_args(Paradigm)},

@@ -66,9 +66,30 @@ class LinePanel:
     lines: Sequence[Line]
 
 
-def short(name: str) -> str:
+def short(name: str, length: int = SHORT) -> str:
+    """A name on one line, cut in its middle where it is longer."""
     name = one_line(name) or "(no name)"
-    return name if len(name) <= SHORT else f"{name[: SHORT - 1]}…"
+    if len(name) <= length:
+        return name
+    tail = (length - 1) // 2
+    return f"{name[: length - 1 - tail]}…{name[-tail:]}"
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """The names in their order, short, and no two alike that were not."""
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in names:
+        if name in found:
+            continue
+        text, number = short(name), 1
+        while text in taken:
+            number += 1
+            mark = f" ({number})"
+            text = short(name, SHORT - len(mark)) + mark
+        found[name] = text
+        taken.add(text)
+    return [found[name] for name in names]
 
 
 def _grid(
@@ -90,9 +111,10 @@ def bar_panels(
     def paint(canvas: Canvas) -> None:
         axes = _grid(canvas, len(panels), across, share_x=True, share_y=True)
         places = range(len(names))
-        for ax, panel in zip(axes, panels, strict=True):
+        titles = shortened([panel.title for panel in panels])
+        for ax, panel, title in zip(axes, panels, titles, strict=True):
             ax.grid(visible=False, axis="y")
-            ax.set_title(short(panel.title))
+            ax.set_title(title)
             for place, bar in zip(places, panel.bars, strict=True):
                 if bar.value is None:
                     ax.text(0.01, place, "n/a", va="center", fontsize=8, color=QUIET)
@@ -100,7 +122,7 @@ def bar_panels(
                 ax.barh(place, bar.value, height=0.66, color=look(place)[0], alpha=0.85)
                 if bar.low is not None and bar.high is not None:
                     ax.plot([bar.low, bar.high], [place, place], color=FOREGROUND, linewidth=1.1)
-            ax.set_yticks(list(places), [short(name) for name in names])
+            ax.set_yticks(list(places), shortened(names))
         axes[0].invert_yaxis()
         canvas.supxlabel(label, fontsize=9.5)
 
@@ -130,7 +152,7 @@ def stacked_bars(
                 label=name,
             )
             left = [start + width for start, width in zip(left, widths, strict=True)]
-        ax.set_yticks(range(len(names)), [short(name) for name in names])
+        ax.set_yticks(range(len(names)), shortened(names))
         ax.invert_yaxis()
         ax.set_xlabel(label)
         ax.set_xlim(0, max(*left, 1e-9) * 1.04)
@@ -153,22 +175,23 @@ def line_panels(
 
     def paint(canvas: Canvas) -> None:
         axes = _grid(canvas, len(panels), across)
+        titles = shortened([panel.title for panel in panels])
         named: dict[str, Artist] = {}
-        for ax, panel in zip(axes, panels, strict=True):
+        for ax, panel, title in zip(axes, panels, titles, strict=True):
             if panel.title:
-                ax.set_title(short(panel.title))
+                ax.set_title(title)
             if diagonal:
                 ax.plot([0, 1], [0, 1], color=QUIET, linestyle="--", linewidth=1.1)
                 ax.set_xlim(-0.03, 1.03)
                 ax.set_ylim(-0.03, 1.03)
                 ax.set_aspect("equal")
             for line in panel.lines:
-                named.setdefault(short(line.name), _draw_line(ax, line))
+                named.setdefault(line.name, _draw_line(ax, line))
             ax.margins(0.06)
         canvas.supxlabel(x_label, fontsize=9.5)
         canvas.supylabel(y_label, fontsize=9.5)
         if legend:
-            canvas.legend(list(named.values()), list(named), loc="outside right upper")
+            canvas.legend(list(named.values()), shortened([*named]), loc="outside right upper")
 
     return paint
 
@@ -215,9 +238,10 @@ def planes(panels: Sequence[Plane], x_label: str, y_label: str, across: int = 2)
     def paint(canvas: Canvas) -> None:
         axes = _grid(canvas, len(panels), across)
         named: dict[str, Artist] = {}
-        for ax, panel in zip(axes, panels, strict=True):
+        titles = shortened([panel.title for panel in panels])
+        for ax, panel, title in zip(axes, panels, titles, strict=True):
             if panel.title:
-                ax.set_title(short(panel.title))
+                ax.set_title(title)
             mixed = ax.plot(
                 *zip(*panel.ends, strict=True), color=QUIET, linestyle="--", linewidth=1.3
             )[0]
@@ -226,7 +250,7 @@ def planes(panels: Sequence[Plane], x_label: str, y_label: str, across: int = 2)
                 ax.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, alpha=0.75)
             for number, name, point in panel.points:
                 colour, marker = look(number)
-                named[short(name)] = ax.scatter(
+                named[name] = ax.scatter(
                     [point[0]],
                     [point[1]],
                     s=62,
@@ -249,10 +273,11 @@ def planes(panels: Sequence[Plane], x_label: str, y_label: str, across: int = 2)
             ax.locator_params(axis="x", nbins=4)
         canvas.supxlabel(x_label, fontsize=9.5)
         canvas.supylabel(y_label, fontsize=9.5)
+        labels = shortened([*named])
         if len(panels) == 1:
-            canvas.legend(list(named.values()), list(named), loc="outside right upper")
+            canvas.legend(list(named.values()), labels, loc="outside right upper")
         else:
-            canvas.legend(list(named.values()), list(named), loc="outside upper left", ncols=4)
+            canvas.legend(list(named.values()), labels, loc="outside upper left", ncols=4)
 
     return paint
 
@@ -265,7 +290,8 @@ def radar(spokes: Sequence[str], shapes: Sequence[tuple[int, str, Sequence[float
         polar = {"projection": "polar", "theta_offset": math.pi / 2}
         ax = canvas.subplots(subplot_kw=polar)
         angles = [2 * math.pi * place / len(spokes) for place in range(len(spokes))]
-        for number, name, values in shapes:
+        names = shortened([name for _, name, _ in shapes])
+        for (number, _, values), name in zip(shapes, names, strict=True):
             colour, marker = look(number)
             ax.plot(
                 [*angles, angles[0]],
@@ -273,11 +299,11 @@ def radar(spokes: Sequence[str], shapes: Sequence[tuple[int, str, Sequence[float
                 color=colour,
                 marker=marker,
                 markersize=5,
-                label=short(name),
+                label=name,
             )
         ax.set_ylim(0, 1)
         ax.set_yticks([0.25, 0.5, 0.75, 1.0], ["25%", "50%", "75%", "100%"], fontsize=7.5)
-        ax.set_xticks(angles, [short(spoke) for spoke in spokes])
+        ax.set_xticks(angles, shortened(spokes))
         ax.tick_params(axis="x", pad=12)
         ax.spines["polar"].set_color(QUIET)
         canvas.legend(loc="outside right upper")
@@ -300,7 +326,7 @@ def forest(names: Sequence[str], panels: Sequence[tuple[str, Sequence[Bar]]], la
                 ax.plot(bar.value, place, "o", color=COLOURS[0], markersize=6)
                 if bar.low is not None and bar.high is not None:
                     ax.plot([bar.low, bar.high], [place, place], color=COLOURS[0], linewidth=1.6)
-            ax.set_yticks(range(len(names)), [short(name) for name in names])
+            ax.set_yticks(range(len(names)), shortened(names))
             ax.set_ylim(len(names) - 0.4, -0.6)
         canvas.supxlabel(label, fontsize=9.5)
 

@@ -46,7 +46,7 @@ class Table:
     choose rows; `chosen` are the values that stand first. `folded` hides it behind its caption, and
     one that isn't `shown` is a file of numbers alone.
 
-    `name` is that of its file of numbers.
+    `name` is that of its file of numbers. `left_out` rows stand in that file alone.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Table:
     chosen: tuple[str, ...] = ()
     folded: bool = False
     shown: bool = True
+    left_out: int = 0
     kind: Literal["table"] = "table"
 
     @property
@@ -103,9 +104,12 @@ class RegretCase:
 
 @dataclass(frozen=True)
 class RegretCases:
+    """`left_out` more cases stand in a file of numbers."""
+
     router: str
     cases: Sequence[RegretCase]
     folded: bool = True
+    left_out: int = 0
     kind: Literal["cases"] = "cases"
 
 

@@ -14,6 +14,7 @@ from prerouter.core.records import (
     Reference,
     RoutingCase,
 )
+from prerouter.measures.importances import Importances
 from prerouter.measures.outcomes import Outcomes, join_outcomes
 from prerouter.measures.query_cost import Answers
 from prerouter.measures.routing import RoutingRow
@@ -38,7 +39,8 @@ class Resampling(TypedDict):
 class Material:
     """One evaluated split: `decisions` of every router hold exactly the `cases`.
 
-    `manifests` are those of the stages that it was made from, parents first.
+    `manifests` are those of the stages that it was made from, parents first; `importances` those
+    of the routers that were fitted on features.
     """
 
     recipe: Recipe
@@ -53,6 +55,7 @@ class Material:
     prices: PriceTable
     calibrated: Calibrated | None
     manifests: Mapping[str, Manifest]
+    importances: Sequence[Importances] = ()
 
     @property
     def routers(self) -> list[str]:

@@ -27,9 +27,9 @@ def table_csv(table: Table) -> str:
         for name, values in _columns(column.heading, of_column):
             header.append(name)
             columns.append(values)
-    writer.writerow(map(_guarded, header))
+    writer.writerow(map(guarded, header))
     for row in zip(*columns, strict=True):
-        writer.writerow(map(_guarded, row))
+        writer.writerow(map(guarded, row))
     return file.getvalue()
 
 
@@ -43,7 +43,8 @@ def _columns(heading: str, cells: tuple[Cell, ...]) -> list[tuple[str, list[Valu
     return found
 
 
-def _guarded(value: Value) -> Value:
+def guarded(value: object) -> object:
+    """A text on one line that no spreadsheet takes for a formula; anything else as it is."""
     if not isinstance(value, str):
         return value
     text = one_line(value)

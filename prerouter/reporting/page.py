@@ -9,23 +9,46 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from prerouter.reporting.contents import Section, Table
+from prerouter.reporting.cutting import cut_to
 from prerouter.reporting.escaping import one_line
 from prerouter.reporting.numbers import table_csv
 
 TEMPLATES = Path(__file__).parent / "templates"
-# A larger file of numbers is linked beside the page, so that the page stays under 5 MB.
+LARGEST_PAGE = 5_000_000
+# A larger file of numbers is linked beside the page.
 LARGEST_INSIDE = 100_000
+# Bytes for each table and for each router's cases, less and less until the page is small enough.
+_ROOMS = (200_000, 100_000, 50_000, 20_000, 5_000)
 
 
-def render_page(title: str, sections: Sequence[Section], drawings: Mapping[str, str]) -> str:
+def page_within(title: str, sections: Sequence[Section], drawings: Mapping[str, str]) -> bytes:
+    """The page, in UTF-8, of under LARGEST_PAGE bytes: where all of it is more, it shows the first
+    rows and cases, and says how many stand in the files of numbers alone."""
+    page = render_page(title, sections, drawings).encode()
+    for room in _ROOMS:
+        if len(page) < LARGEST_PAGE:
+            break
+        cut = [cut_to(section, room) for section in sections]
+        page = render_page(title, cut, drawings, min(room, LARGEST_INSIDE)).encode()
+    return page
+
+
+def render_page(
+    title: str,
+    sections: Sequence[Section],
+    drawings: Mapping[str, str],
+    largest_inside: int = LARGEST_INSIDE,
+) -> str:
     """One HTML page. `drawings` are SVG texts of our own making, by the figure's name; a figure
-    without one is told by its alternative."""
+    without one is told by its alternative. Files of numbers of up to `largest_inside` bytes stand
+    in the page."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -34,7 +57,7 @@ def render_page(title: str, sections: Sequence[Section], drawings: Mapping[str, 
         lstrip_blocks=True,
     )
     environment.filters["line"] = one_line
-    environment.filters["numbers"] = _link
+    environment.filters["numbers"] = partial(_link, largest=largest_inside)
     script = (TEMPLATES / "report.js").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template("report.html.jinja").render(
@@ -57,9 +80,9 @@ def render_page(title: str, sections: Sequence[Section], drawings: Mapping[str, 
     )
 
 
-def _link(table: Table) -> str:
+def _link(table: Table, largest: int) -> str:
     """Where the page's link to a table's numbers leads: into the page itself, or beside it."""
     text = table_csv(table).encode()
-    if len(text) > LARGEST_INSIDE:
+    if table.left_out or len(text) > largest:
         return f"data/{table.name}.csv"
     return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(text).decode()}"

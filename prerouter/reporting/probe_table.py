@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from prerouter.measures.probes import ProbeMeasure, ProbeResult
 from prerouter.measures.statistics import Measured
 from prerouter.reporting.escaping import escape_markdown, one_line
+from prerouter.reporting.numbers import guarded
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,23 +25,9 @@ _HEADINGS: dict[ProbeMeasure, str] = {
     ProbeMeasure.SELECTIVITY: "Selectivity",
 }
 
-CURVE_COLUMNS = (
-    "row",
-    "model",
-    "prompt",
-    "distilled",
-    "target",
-    "layer",
-    "layers",
-    "accuracy",
-    "low",
-    "high",
-    "balanced_accuracy",
-    "auc",
-    "majority",
-    "control",
-    "selectivity",
-)
+_FACTS = ("row", "model", "prompt", "distilled", "target", "layer", "layers")
+_OTHERS = ("balanced_accuracy", "auc", "majority", "control", "selectivity")
+CURVE_COLUMNS = (*_FACTS, "accuracy", "low", "high", *_OTHERS, "test_cases", "notes")
 """`layer` 0 is the embedding, `layers` the model's last; `low` and `high` are the accuracy's."""
 
 
@@ -110,34 +97,34 @@ def probe_csv(results: Sequence[ProbeResult]) -> str:
     measures = [
         name for each in ProbeMeasure for name in (each.value, f"{each}_low", f"{each}_high")
     ]
-    facts = ("row", "model", "prompt", "distilled", "target", "layer", "layers")
     counts = ("train_cases", "test_cases", "test_documents", "c", "control_c", "memorised")
-    lines: list[Sequence[object]] = [(*facts, *counts, *measures, "notes")]
+    lines: list[Sequence[object]] = [(*_FACTS, *counts, *measures, "notes")]
     for result in results:
         known = result.model_dump()
         values = [
             value for each in ProbeMeasure for value in _value_and_ends(result.measures[each])
         ]
         notes = "; ".join(_own_notes(result))
-        lines.append([*(known[name] for name in (*facts, *counts)), *values, notes])
+        lines.append([*(known[name] for name in (*_FACTS, *counts)), *values, notes])
     return _csv(lines)
 
 
 def curve_csv(results: Sequence[ProbeResult]) -> str:
-    """One line for each probe and layer that has an accuracy: CURVE_COLUMNS."""
+    """One line for each probe and layer: CURVE_COLUMNS. One without an accuracy says why."""
     lines: list[Sequence[object]] = [CURVE_COLUMNS]
     for result in results:
         known = result.model_dump()
-        accuracy, *ends = _value_and_ends(result.measures[ProbeMeasure.ACCURACY])
-        others = [result.measures[ProbeMeasure(name)].value for name in CURVE_COLUMNS[10:]]
-        if accuracy is not None:
-            lines.append([*(known[name] for name in CURVE_COLUMNS[:7]), accuracy, *ends, *others])
+        accuracy = _value_and_ends(result.measures[ProbeMeasure.ACCURACY])
+        others = [result.measures[ProbeMeasure(name)].value for name in _OTHERS]
+        notes = "; ".join(_own_notes(result))
+        facts = (known[name] for name in _FACTS)
+        lines.append([*facts, *accuracy, *others, result.test_cases, notes])
     return _csv(lines)
 
 
 def _csv(lines: Sequence[Sequence[object]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    csv.writer(text, lineterminator="\n").writerows(map(guarded, line) for line in lines)
     return text.getvalue()
 
 
@@ -195,8 +182,9 @@ def _legend(results: Sequence[ProbeResult], confidence: float) -> str:
     return (
         f"In brackets: {100 * confidence:g}% intervals from resampled documents of the test split. "
         "Majority says the most frequent class of the training split. Control is the same probe on "
-        "labels dealt out anew over the questions; selectivity is accuracy less control. A layer "
-        "counts from 0, the embedding."
+        "labels dealt out anew over the documents: what knowing documents by heart is worth where "
+        "they stand in both splits. Selectivity is accuracy less control. A layer counts from 0, "
+        "the embedding."
     )
 
 

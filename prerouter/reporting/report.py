@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prerouter.core.errors import StageError
@@ -11,7 +11,7 @@ from prerouter.reporting.contents import Figure, Section, Table
 from prerouter.reporting.figures import can_draw, draw
 from prerouter.reporting.material import Material
 from prerouter.reporting.numbers import table_csv
-from prerouter.reporting.page import render_page
+from prerouter.reporting.page import page_within
 from prerouter.reporting.sections.breakdowns import breakdowns
 from prerouter.reporting.sections.calibration import calibration_of
 from prerouter.reporting.sections.comparisons import comparisons
@@ -19,10 +19,12 @@ from prerouter.reporting.sections.cost import cost
 from prerouter.reporting.sections.entropy import entropy
 from prerouter.reporting.sections.errors import errors, regrets
 from prerouter.reporting.sections.escalation import escalation
+from prerouter.reporting.sections.importances import importances
 from prerouter.reporting.sections.making import filter_yield, making
 from prerouter.reporting.sections.plane import plane
 from prerouter.reporting.sections.probes import probes
 from prerouter.reporting.sections.routing import routing, summary
+from prerouter.reporting.sections.studies import studies
 
 PAGE = "index.html"
 NO_FIGURES = (
@@ -56,7 +58,9 @@ def make_sections(material: Material) -> list[Section]:
         calibration_of(material),
         escalation(material),
         entropy(material),
-        probes(material.section.probes),
+        importances(material),
+        probes(material.section.probes, material.section.min_cases),
+        studies(material.section.studies),
         filter_yield(material),
         making(material),
     ]
@@ -75,7 +79,8 @@ def write_report(folder: Path, material: Material) -> Written:
         ) from None
 
 
-def _write(folder: Path, title: str, sections: list[Section]) -> Written:
+def _write(place: Path, title: str, sections: list[Section]) -> Written:
+    folder = place.with_name(f".{place.name}.partial")
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("figures", "data"):
         (folder / name).mkdir(parents=True)
@@ -94,7 +99,10 @@ def _write(folder: Path, title: str, sections: list[Section]) -> Written:
                 drawings[part.name] = drawn.inline
     if note is not None:
         first = sections[0]
-        sections[0] = Section(first.name, first.title, [*first.words, note], first.parts)
-    page = render_page(title, sections, drawings).encode()
+        sections[0] = replace(first, words=[*first.words, note])
+    page = page_within(title, sections, drawings)
     (folder / PAGE).write_bytes(page)
+    # The report before stands until this one is whole.
+    shutil.rmtree(place, ignore_errors=True)
+    folder.rename(place)
     return Written(len(drawings), tables, len(page), note)

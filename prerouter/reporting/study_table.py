@@ -16,7 +16,7 @@ from prerouter.reporting.contents import (
 )
 from prerouter.reporting.escaping import escape_markdown
 from prerouter.reporting.material import ALL_MODELS
-from prerouter.reporting.tables import fixed
+from prerouter.reporting.tables import FEW, UNSEEN, fixed, verdict_of
 
 BEST_OF_NOTE = (
     "Accuracy against the ideal route. Best: at least one of N samples is right (an oracle "
@@ -25,61 +25,84 @@ BEST_OF_NOTE = (
 )
 
 
-def study_table(rows: Sequence[RoutingRow]) -> Table:
+def study_table(
+    rows: Sequence[RoutingRow],
+    name: str = "table",
+    caption: str = "Models and variants of the prompt",
+) -> Table:
     """A row for each answer model and each pair of model and variant, with every measure."""
     headings = [measure.value.replace("_", " ") for measure in Measure]
     return Table(
-        name="table",
-        caption="Models and variants of the prompt",
+        name=name,
+        caption=caption,
         columns=[
             Column("router", numeric=False),
             Column("answer model", numeric=False),
-            *map(Column, ("cases", "undecided", *headings)),
+            *map(Column, ("cases", "unlabelled", "undecided", *headings)),
+            Column("few cases", numeric=False),
+            Column("collapsed", numeric=False),
         ],
         rows=[
             [
                 text_cell(row.router),
-                text_cell(row.answer_model or ALL_MODELS),
-                count_cell(row.n),
+                text_cell(row.answer_model or ALL_MODELS, UNSEEN if row.unseen else None),
+                count_cell(row.n, FEW if row.few_cases else None),
+                count_cell(row.unlabelled),
                 count_cell(row.undecided),
                 *(measured_cell(row.measures[measure], fixed) for measure in Measure),
+                text_cell("yes" if row.few_cases else "no"),
+                text_cell(row.collapsed.value if row.collapsed else "", verdict_of(row) or None),
             ]
             for row in rows
         ],
     )
 
 
-def best_of_table(best: Mapping[str, Sequence[BestOfN]]) -> Table:
+def best_of_table(
+    best: Mapping[str, Sequence[BestOfN]],
+    name: str = "best_of",
+    caption: str = "Best of N samples",
+) -> Table:
     """A row for each pair of model and variant and each N."""
     return Table(
-        name="best_of",
-        caption="Best of N samples",
+        name=name,
+        caption=caption,
         columns=[
             Column("router", numeric=False),
-            *map(Column, ("N", "cases", "best of N", "vote of N")),
+            *map(
+                Column,
+                ("N", "cases", "too few samples", "unlabelled", "best of N", "vote of N"),
+            ),
         ],
         rows=[
             [
-                text_cell(name),
+                text_cell(router),
                 count_cell(row.samples),
-                count_cell(row.n),
+                count_cell(row.n, row.caution),
+                count_cell(row.too_few_samples),
+                count_cell(row.unlabelled),
                 measured_cell(row.oracle, fixed),
                 measured_cell(row.majority, fixed),
             ]
-            for name, rows in best.items()
+            for router, rows in best.items()
             for row in rows
         ],
     )
 
 
 def table_markdown(table: Table, note: str) -> str:
-    """A GitHub-flavoured table with its note, ending in a newline."""
+    """A GitHub-flavoured table with its note and those of its cells, ending in a newline."""
     ends = [":---" if not column.numeric else "---:" for column in table.columns]
     lines = [[column.heading for column in table.columns], ends]
-    lines += [[_shown(cell) for cell in row] for row in table.rows]
+    lines += [[_shown(cell, table.notes) for cell in row] for row in table.rows]
     rows = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([*rows, "", note]) + "\n"
+    notes = [
+        escape_markdown(f"({number}) {text}.") for number, text in enumerate(table.notes, start=1)
+    ]
+    ends_with = [line for each in (note, *notes) for line in ("", each)]
+    return "\n".join([*rows, *ends_with]) + "\n"
 
 
-def _shown(cell: Cell) -> str:
-    return escape_markdown(f"{cell.text} {cell.interval}".strip())
+def _shown(cell: Cell, notes: Sequence[str]) -> str:
+    mark = f"({notes.index(cell.note) + 1})" if cell.note else ""
+    return escape_markdown(" ".join(filter(None, (cell.text, mark, cell.interval))))

@@ -26,9 +26,12 @@ HEADINGS: dict[Measure, str] = {
 }
 
 
+UNSEEN = "no router learnt from cases of this answer model"
+FEW = "so few cases say little about a router"
+
 # Columns of a terminal from which on all measures stand side by side, and of a router's name.
 _WIDE = 100
-_ROUTER_WIDTH = 14
+_ROUTER_WIDTH = 22
 
 
 @dataclass
@@ -163,7 +166,7 @@ def _part(model: str | None, rows: Sequence[RoutingRow]) -> _Part:
     name = "All answer models" if model is None else f"Answer model {_short(one_line(model))}"
     if first.unseen:
         name += ", not seen in training"
-    few = notes.mark("so few cases say little about a router" if first.few_cases else None)
+    few = notes.mark(FEW if first.few_cases else None)
     title = (
         f"{name}: {_count(first.n, 'case')} with a label{few}, {first.unlabelled} without, over "
         f"{_count(first.n_groups, 'document')}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from prerouter.core.errors import CheckpointError, StageError
-from prerouter.core.records import Decision, Label, Route, RoutingCase, by_cost
+from prerouter.core.records import Decision, Label, MetadataSetting, Route, RoutingCase, by_cost
 from prerouter.measures.features import FEATURE_VERSION, FEATURES
 from prerouter.retrieval.embedding import SentenceEmbedder
 from prerouter.routers.pipelines import ClassicalKind, blank_input, matrix, new_pipeline
@@ -35,24 +35,33 @@ DEFAULT_EMBEDDING = "embedded:all-MiniLM-L6-v2"
 
 class ClassicalAbout(SkopsAbout):
     """`model.json`: what the skops file holds. `embedding` is the model whose vectors of questions
-    nearest neighbours compares, and `embedding_identity` its files' hash or its commit."""
+    nearest neighbours compares, and `embedding_identity` its files' hash or its commit. `metadata`
+    is how much of the metadata the features were made of."""
 
     kind: ClassicalKind
     feature_version: int
     features: dict[str, Literal["number", "category"]]
     embedding: str | None = None
     embedding_identity: str | None = None
+    metadata: MetadataSetting = MetadataSetting.FULL
 
 
 class ClassicalRouter:
     """LC where the probability of LC is above one half, else RAG: ties go to the cheap route.
 
     `embedding` is read by `nearest_neighbours` only: a sentence-transformers model's Hub name, a
-    folder, or an `embedded:` name.
+    folder, or an `embedded:` name. Of a case's metadata it sees what `metadata` shows.
     """
 
-    def __init__(self, kind: ClassicalKind, seed: int, embedding: str = DEFAULT_EMBEDDING) -> None:
+    def __init__(
+        self,
+        kind: ClassicalKind,
+        seed: int,
+        embedding: str = DEFAULT_EMBEDDING,
+        metadata: MetadataSetting = MetadataSetting.FULL,
+    ) -> None:
         self.kind: ClassicalKind = kind
+        self.metadata = metadata
         self.seed = seed
         self._embedding = embedding
         self._embedder: SentenceEmbedder | None = None
@@ -71,7 +80,8 @@ class ClassicalRouter:
             )
         routes = [label.route.value for _, label in pairs]
         pipeline = new_pipeline(self.kind, self.seed, len(set(routes)), len(pairs))
-        pipeline.fit(self.inputs(matrix([case for case, _ in pairs], self.kind)), routes)
+        cases = [case for case, _ in pairs]
+        pipeline.fit(self.inputs(matrix(cases, self.kind, self.metadata)), routes)
         _forget_addresses(pipeline)
         self._pipeline = pipeline
         self._trained_on = len(pairs)
@@ -83,7 +93,7 @@ class ClassicalRouter:
         if not cases:
             return
         start = time.perf_counter()
-        chances = self._chances(self.inputs(matrix(cases, self.kind)))
+        chances = self._chances(self.inputs(matrix(cases, self.kind, self.metadata)))
         seconds = (time.perf_counter() - start) / len(cases)
         for row, case in enumerate(cases):
             by_route = {route: float(column[row]) for route, column in chances.items()}
@@ -130,6 +140,7 @@ class ClassicalRouter:
             embedding_identity=self._started().identity if near else None,
             classes=tuple(Route(value) for value in pipeline.classes_),
             trained_on=self._trained_on,
+            metadata=self.metadata,
             **proof,
         )
         write_model(folder, data, about)
@@ -139,7 +150,8 @@ class ClassicalRouter:
         """A saved router, or a CheckpointError: altered, of other features or versions, unsafe."""
         about = read_about(folder, ClassicalAbout)
         _check_features(folder, about)
-        router = cls(about.kind, about.seed, about.embedding or DEFAULT_EMBEDDING)
+        embedding = about.embedding or DEFAULT_EMBEDDING
+        router = cls(about.kind, about.seed, embedding, about.metadata)
         expected = new_pipeline(about.kind, about.seed, len(about.classes), about.trained_on)
         classes = [route.value for route in about.classes]
 

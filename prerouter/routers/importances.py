@@ -4,31 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from prerouter.core.records import Label, Record, Route, RoutingCase
+from prerouter.core.records import Label, Route, RoutingCase
+from prerouter.measures.importances import Importance, Importances
 from prerouter.routers.classical import ClassicalRouter
 from prerouter.routers.pipelines import columns, matrix
-
-
-class Importance(Record):
-    """How far the AUC falls when one feature's values are dealt out anew over the cases: its mean
-    and standard deviation over the repeats. Near 0 or below, the router doesn't need it, or finds
-    the same in another feature."""
-
-    feature: str
-    mean: float
-    sd: float
-
-
-class Importances(Record):
-    """Importances of a router's original features, the largest first; `note` says why there are
-    none. `auc` is the area under the ROC curve of p_lc against the ideal label, undisturbed."""
-
-    router: str
-    cases: int
-    repeats: int
-    auc: float | None = None
-    features: tuple[Importance, ...] = ()
-    note: str | None = None
 
 
 def permutation_importances(
@@ -51,7 +30,7 @@ def permutation_importances(
         return empty.model_copy(update={"note": f"fewer than {min_cases} labelled cases"})
     if is_lc.all() or not is_lc.any():
         return empty.model_copy(update={"note": "the labels are of one route only"})
-    rows = matrix([case for case, _ in pairs], router.kind)
+    rows = matrix([case for case, _ in pairs], router.kind, router.metadata)
     if router.kind == "nearest_neighbours":
         # Each question is read once: places are dealt out anew, and the vectors go with them.
         vectors = router.inputs(rows)

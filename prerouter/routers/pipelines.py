@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from prerouter.core.records import RoutingCase
+from prerouter.core.records import MetadataSetting, RoutingCase
 from prerouter.measures.features import FEATURES, case_features
 from prerouter.measures.words import fold, split_words
 
@@ -39,8 +39,13 @@ def columns(kind: ClassicalKind) -> tuple[str, ...]:
     return (*FEATURES, QUESTION) if kind == "logistic_regression" else (*FEATURES,)
 
 
-def matrix(cases: Sequence[RoutingCase], kind: ClassicalKind) -> Any:
-    """What a kind reads as an object array (cases, columns); a missing number is NaN.
+def matrix(
+    cases: Sequence[RoutingCase],
+    kind: ClassicalKind,
+    metadata: MetadataSetting = MetadataSetting.FULL,
+) -> Any:
+    """What a kind reads of the `metadata` as an object array (cases, columns); a missing number is
+    NaN.
 
     The question is its folded words with one space between them, so that scripts without spaces
     have words too. Raises TypeError for anything but a RoutingCase.
@@ -49,7 +54,7 @@ def matrix(cases: Sequence[RoutingCase], kind: ClassicalKind) -> Any:
 
     rows = np.empty((len(cases), len(columns(kind))), dtype=object)
     for row, case in enumerate(cases):
-        values: dict[str, float | str | None] = {**case_features(case)}
+        values: dict[str, float | str | None] = {**case_features(case, metadata)}
         if kind == "nearest_neighbours":
             values[QUESTION] = case.question
         else:

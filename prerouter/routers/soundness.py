@@ -28,7 +28,9 @@ def sound_pipeline(pipeline: Any, expected: Any, classes: list[str], trained_on:
         return _fitted_anew(model, expected, classes, trained_on)
     if "features" in steps and not _sound_features(steps["features"], expected.steps[0][1]):
         return None
-    return pipeline if all(_sound_tree(tree, model) for tree in _trees(model)) else None
+    if not all(_sound_tree(tree, model) for tree in _trees(model)):
+        return None
+    return pipeline if _adds_up(model) else None
 
 
 def _fitted_anew(model: Any, expected: Any, classes: list[str], trained_on: int) -> Any | None:
@@ -64,10 +66,26 @@ def _trees(model: Any) -> list[Any]:
     if members is None:
         return [model] if hasattr(model, "tree_") else []
     if hasattr(members, "ndim"):
-        # Boosting for two classes has one tree a step, and scikit-learn trusts that.
-        members = list(members[:, 0]) if members.ndim == 2 and members.shape[1] == 1 else []
+        # Boosting has a tree a step for two classes, else one for each; scikit-learn trusts that.
+        members = members.ravel() if members.shape == (model.n_estimators, _ways(model)) else []
     # No trees at all are not sound either.
     return list(members) or [None]
+
+
+def _ways(model: Any) -> int:
+    classes = len(model.classes_)
+    return 1 if classes == 2 else classes
+
+
+def _adds_up(model: Any) -> bool:
+    """Whether what the trees of a boosted model are added to has a column for each of a step's:
+    they would be added to foreign memory otherwise."""
+    import numpy as np
+
+    if not hasattr(getattr(model, "estimators_", None), "ndim"):
+        return True
+    start = model._raw_predict_init(np.zeros((1, model.n_features_in_), dtype=np.float32))
+    return bool(start.shape == (1, _ways(model)))
 
 
 def _sound_tree(member: Any, model: Any) -> bool:

@@ -10,6 +10,13 @@ from prerouter.runs.manifest import altered_files, read_manifest
 from prerouter.runs.stage import first_run
 
 
+def unseen_models(run: Path) -> tuple[str, ...]:
+    """The answer models that nothing in a run was learnt or tuned on, by its cases' manifest."""
+    manifest = read_manifest(run / "cases")
+    split = manifest.fingerprint.sections.get("split") if manifest else None
+    return tuple((split or {}).get("unseen_models") or ())
+
+
 def parent_hashes(run: Path, files: Iterable[str], reader: str) -> dict[str, str]:
     """The hash of each file (`stage/file.jsonl`) of a run. Raises StageError, in the name of its
     `reader`, where a stage isn't finished or its file is no longer as it left it."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 
-from prerouter.core.errors import StageError
+from pydantic import ValidationError
+
+from prerouter.core.errors import InputError, StageError
 from prerouter.core.records import (
     Answer,
     Decision,
@@ -15,6 +18,7 @@ from prerouter.core.records import (
     RoutingCase,
     SplitAssignment,
 )
+from prerouter.measures.importances import IMPORTANCES, Importances
 from prerouter.measures.routing import RoutingRow, routing_table
 from prerouter.measures.tuning import Calibrated, tune
 from prerouter.recipe.prices import PriceTable, load_prices
@@ -22,6 +26,7 @@ from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.material import Material
 from prerouter.reporting.report import PAGE, write_report
 from prerouter.reporting.sections.probes import missing_probes
+from prerouter.reporting.sections.studies import missing_studies
 from prerouter.reporting.tables import render_markdown, table_json
 from prerouter.runs.manifest import MANIFEST, lineage, write_json
 from prerouter.runs.rows import file_sha256
@@ -121,6 +126,7 @@ def _write_report(
             manifests=lineage(
                 recipe.run_dir, [file.partition("/")[0] for file in _parents(recipe)]
             ),
+            importances=[_importances(path) for path in _importance_files(recipe)],
         ),
     )
     run.report["report"] = {
@@ -132,6 +138,24 @@ def _write_report(
     if written.note:
         run.report["report"]["note"] = written.note
         run.progress.note(f"evaluate: {written.note}")
+
+
+def _importance_files(recipe: Recipe) -> list[Path]:
+    """Where the routers of the recipe that were fitted on features left what they rest on."""
+    routers = recipe.route.routers if recipe.route else ()
+    folder = recipe.run_dir / "route" / "routers"
+    paths = [folder / name / IMPORTANCES for name in routers]
+    return [path for path in paths if path.is_file()]
+
+
+def _importances(path: Path) -> Importances:
+    try:
+        return Importances.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise InputError(
+            str(path), problem, "what `route` leaves", "run `prerouter route` with --force"
+        ) from None
 
 
 def _priced(recipe: Recipe, cases: Iterable[RoutingCase]) -> PriceTable:
@@ -174,11 +198,13 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     if section is None or not section.report:
         return {}
     _, prices = load_prices(recipe.prices)
-    for error in missing_probes(section.probes):
+    for error in (*missing_probes(section.probes), *missing_studies(section.studies)):
         raise error
     return {
         "prices": file_sha256(prices),
         **{f"evaluate.probes {path}": file_sha256(path) for path in section.probes},
+        **{f"evaluate.studies {path}": file_sha256(path / MANIFEST) for path in section.studies},
+        **{path.parent.name: file_sha256(path) for path in _importance_files(recipe)},
     }
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from prerouter.core.protocols import Progress
-from prerouter.core.records import RoutingCase, Split
+from prerouter.core.records import RoutingCase
 from prerouter.engines.identity import model_identity
 from prerouter.engines.transformers import TransformersModel
 from prerouter.measures.probes import ProbeResult
@@ -30,10 +30,11 @@ from prerouter.runs.manifest import (
     read_manifest,
     write_json,
 )
+from prerouter.runs.parents import unseen_models
 from prerouter.runs.rows import file_sha256, read_rows, replacing, write_rows
 from prerouter.runs.stage import ROWS, alone
 
-_NO_STATE = "no_state"
+_NO_STATE, _UNSEEN = "no_state", "answer_model_not_learnt_from"
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def _run(study: ProbeStudy, progress: Progress) -> tuple[list[ProbeResult], int]
         progress.start(f"probe: {row.name}: probes", len(targets) * len(states.vectors))
         for target, found in targets.items():
             for layer in sorted(states.vectors):
-                results.append(_probe(study, row, target, layer, cases, known.sides, found, states))
+                results.append(_probe(study, row, target, layer, known, found, states))
                 progress.advance()
     return results, computed
 
@@ -132,8 +133,7 @@ def _probe(
     row: ProbeSubject,
     target: ProbeTarget,
     layer: int,
-    cases: Sequence[RoutingCase],
-    sides: Mapping[str, Split],
+    known: ProbedRun,
     targets: Mapping[str, str],
     states: States,
 ) -> ProbeResult:
@@ -145,9 +145,14 @@ def _probe(
         min_cases=study.min_cases,
         seed=study.seed,
     )
-    kept, lacking = gather(cases, sides, targets, states.vectors[layer], states.known.tolist())
+    file = cases_file(row)
+    kept, lacking = gather(
+        known.cases[file], known.sides, targets, states.vectors[layer], states.known.tolist()
+    )
     found = run_probe(kept, settings)
-    left_out = Counter({NO_TARGET: lacking, _NO_STATE: len(states.errors)})
+    left_out = Counter(
+        {NO_TARGET: lacking, _NO_STATE: len(states.errors), _UNSEEN: known.unseen[file]}
+    )
     return ProbeResult(
         row=row.name,
         model=row.model,
@@ -209,11 +214,13 @@ def _identity(study: ProbeStudy, row: ProbeSubject) -> dict[str, object]:
 
 def _fingerprint(study: ProbeStudy) -> Fingerprint:
     """What the study's results depend on. Raises StageError where its run isn't sound."""
-    inputs: dict[str, str] = {}
+    inputs = {"control task": "dealt by document"}
     for row in study.rows:
         inputs[f"prompt {row.prompt}"] = prompt_hash(row.prompt)
         inputs[row.model] = model_identity(row.model, row.revision)
     settings = study.model_dump(mode="json", exclude={"name", "runs_dir", "run", "batch_size"})
+    if apart := unseen_models(study.run):
+        settings["split.unseen_models"] = list(apart)
     return Fingerprint(
         stage="probe",
         seed=study.seed,
@@ -229,11 +236,8 @@ def _write(study: ProbeStudy, results: Sequence[ProbeResult]) -> None:
     texts = {
         "table.md": probe_markdown(results, study.confidence),
         "table.csv": probe_csv(results),
+        "curve.csv": curve_csv(results),
     }
-    if study.layer == "all":
-        texts["curve.csv"] = curve_csv(results)
-    else:
-        (study.folder / "curve.csv").unlink(missing_ok=True)
     for name, text in texts.items():
         with replacing(study.folder / name) as file:
             file.write(text.encode())

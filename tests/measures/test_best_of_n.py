@@ -100,6 +100,13 @@ def test_no_case_with_enough_samples_is_none_in_words() -> None:
     assert row.majority.note == "no labelled case has 4 samples or more"
 
 
+def test_no_sample_for_rag_is_right_where_long_rag_is_ideal() -> None:
+    made = evaluation([(0.0, 1.0)], {}, "a")
+    label = made.labels[0].model_copy(update={"route": Route.LONG_RAG})
+    (row,) = best_of_n({"c0": [RAG, RAG]}, [label], made.cases, numbers=(1,))
+    assert (row.oracle.value, row.majority.value) == (0.0, 0.0)
+
+
 def test_unlabelled_cases_are_counted() -> None:
     made = evaluation([(0.0, 1.0), (0.0, 1.0)], {}, "ab")
     row = best_of_n({"c0": [LC], "c1": [LC]}, made.labels[:1], made.cases, numbers=(1,))[0]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from prerouter.core.errors import CombinedError, StageError
-from prerouter.core.records import Rationale, Reference, Route
+from prerouter.core.records import AnswerModel, Rationale, Reference, Route
 from prerouter.measures.breakdowns import (
     BreakdownKey,
     breakdown,
@@ -11,6 +11,7 @@ from prerouter.measures.breakdowns import (
     largest_regrets,
     routing_errors,
 )
+from prerouter.measures.outcomes import join_outcomes
 from prerouter.measures.routing import Measure, routing_table
 from tests.measures.matched import evaluation
 
@@ -118,6 +119,45 @@ def test_an_undecided_case_is_no_error_of_either_kind() -> None:
 def test_a_router_that_sends_all_to_lc_errs_on_one_side_only() -> None:
     rows = routing_errors(MADE.outcomes(), "all", {f"c{i}": "x" for i in range(6)}, resamples=100)
     assert [(row.errors, row.over_conservative) for row in rows] == [(4, 4), (4, 4)]
+
+
+def test_of_three_routes_the_dearer_one_is_over_conservative() -> None:
+    ideal = [Route.RAG, Route.LONG_RAG, Route.LC, Route.LONG_RAG]
+    chosen = [Route.LONG_RAG, Route.LC, Route.LONG_RAG, Route.RAG]
+    made = evaluation([(0.5, 0.5)] * 4, {"r": "RRRR"})
+    scores = [
+        score.model_copy(update={"arms": score.arms | {Route.LONG_RAG: score.arms[Route.RAG]}})
+        for score in made.scores
+    ]
+    labels = [
+        label.model_copy(update={"route": route})
+        for label, route in zip(made.labels, ideal, strict=True)
+    ]
+    decisions = [
+        each.model_copy(update={"route": route})
+        for each, route in zip(made.decisions["r"], chosen, strict=True)
+    ]
+    outcomes = join_outcomes({"r": decisions}, labels, scores, made.cases)
+    row = routing_errors(outcomes, "r", dict.fromkeys(outcomes.case_ids), resamples=100)[0]
+    assert (row.errors, row.over_conservative) == (4, 2)
+
+
+def test_rows_of_an_answer_model_that_nobody_learnt_from_are_flagged() -> None:
+    cases = [
+        case.model_copy(update={"answer_model": AnswerModel(name=f"m{i % 2}")})
+        for i, case in enumerate(MADE.cases)
+    ]
+    rows = breakdown(
+        BreakdownKey.ANSWER_MODEL,
+        MADE.decisions,
+        MADE.labels,
+        MADE.scores,
+        cases,
+        REFERENCES,
+        resamples=100,
+        unseen_models=["m1"],
+    )
+    assert {(row.value, row.row.unseen) for row in rows} == {("m0", False), ("m1", True)}
 
 
 def test_the_largest_regrets_carry_their_decision() -> None:

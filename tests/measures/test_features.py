@@ -8,6 +8,7 @@ from prerouter.core.records import (
     AnswerModel,
     DocumentProfile,
     Label,
+    MetadataSetting,
     RagConfig,
     Record,
     Reference,
@@ -80,6 +81,17 @@ def test_missing_metadata_are_none_and_never_zero() -> None:
     assert case_features(empty)["retrieved_share"] is None
     short = make_case(document=DocumentProfile(document_id="d", tokens=10))
     assert case_features(short)["retrieved_share"] == 1.0
+
+
+def test_what_a_prompt_hides_is_no_feature() -> None:
+    case = make_case()
+    shown, hidden = case_features(case), case_features(case, MetadataSetting.HEAD_ONLY)
+    assert {name for name in FEATURES if hidden[name] != shown[name]} == {
+        "task_type",
+        "document_type",
+    }
+    assert hidden["task_type"] is hidden["document_type"] is None
+    assert case_features(case, MetadataSetting.GENERATED) == shown
 
 
 def test_no_identifier_title_or_head_is_a_feature() -> None:

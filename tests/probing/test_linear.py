@@ -64,7 +64,10 @@ def test_it_counts_what_it_saw() -> None:
     assert (found.train_cases, found.test_cases, found.test_documents) == (200, 100, 5)
     assert sum(found.classes.values()) == 200
     assert found.c in SETTINGS.c
-    assert found.notes == ()
+    # Its documents stand on one side: what the control can tell then is said.
+    assert found.notes == (
+        "no test document stands in training: the control has nothing but the class shares",
+    )
 
 
 def test_a_wide_probe_learns_its_control_by_heart_and_that_shows() -> None:
@@ -79,26 +82,72 @@ def test_a_wide_probe_learns_its_control_by_heart_and_that_shows() -> None:
     assert control < 0.7
 
 
-def test_a_control_label_belongs_to_a_question_and_keeps_the_shares() -> None:
-    cases = probe_cases()
+def by_question(cases: ProbeCases) -> ProbeCases:
+    """The same cases, split by question: every document stands on both sides."""
+    return replace(cases, train=np.arange(len(cases.train)) // 2 % 3 > 0)
+
+
+@pytest.mark.parametrize("split", [lambda cases: cases, by_question])
+def test_a_control_label_belongs_to_a_document_and_keeps_the_shares(split: object) -> None:
+    assert callable(split)
+    cases = split(probe_cases(questions=600))
     truth = (cases.targets == "LC").astype(np.int64)
-    control = control_labels(truth, cases.questions, cases.train, seed=7)
-    for question in np.unique(cases.questions):
-        assert len(set(control[cases.questions == question].tolist())) == 1
-    assert control[cases.train].sum() == truth[cases.train].sum()
+    control = control_labels(truth, cases.groups, cases.train, seed=7)
+    for document in np.unique(cases.groups):
+        assert len(set(control[cases.groups == document].tolist())) == 1
+    dealt, real = control[cases.train].mean(), truth[cases.train].mean()
+    assert dealt == pytest.approx(real, abs=0.02)
     assert (control != truth)[cases.train].mean() > 0.3
-    again = control_labels(truth, cases.questions, cases.train, seed=7)
-    other = control_labels(truth, cases.questions, cases.train, seed=8)
+    again = control_labels(truth, cases.groups, cases.train, seed=7)
+    other = control_labels(truth, cases.groups, cases.train, seed=8)
     assert np.array_equal(control, again)
     assert not np.array_equal(control, other)
 
 
-def test_a_question_with_two_labels_has_one_control_label() -> None:
-    truth = np.tile([0, 1], 40)
-    questions = np.repeat([f"q{index}" for index in range(40)], 2)
-    control = control_labels(truth, questions, np.ones(80, dtype=bool), seed=1)
-    assert np.array_equal(control[::2], control[1::2])
-    assert len(set(control.tolist())) == 2
+def test_a_probe_that_knows_documents_by_heart_is_caught_where_they_stand_on_both_sides() -> None:
+    # A state tells the document and nothing else, and a document's cases have one target: right on
+    # the test split, and no better than the control.
+    draw = np.random.default_rng(3)
+    cases = by_question(probe_cases(questions=300))
+    number = np.arange(len(cases.targets)) // 20
+    knows = replace(
+        cases,
+        states=draw.normal(size=(30, 60)).astype(np.float32)[number],
+        targets=np.where(draw.integers(0, 2, 30) == 1, "LC", "RAG")[number],
+    )
+    found = run_probe(knows, replace(SETTINGS, c=(1.0,)))
+    values = {name: measured.value for name, measured in found.measures.items()}
+    assert values[ProbeMeasure.ACCURACY] == values[ProbeMeasure.CONTROL] == 1.0
+    assert values[ProbeMeasure.SELECTIVITY] == 0.0
+    assert "30 of 30 test documents also stand in training" in found.notes
+
+
+def test_a_target_of_the_document_is_cross_validated_by_documents() -> None:
+    # Noise of a document's own tells its label to folds that part its questions.
+    draw = np.random.default_rng(5)
+    number = np.repeat(np.arange(60), 4)
+    labels = draw.integers(0, 2, 60)
+    cases = ProbeCases(
+        states=draw.normal(size=(60, 200)).astype(np.float32)[number],
+        targets=np.where(labels == 1, "novel", "paper")[number],
+        questions=np.array([f"q{index:03}" for index in range(240)]),
+        groups=np.array([f"d{each:02}" for each in number]),
+        train=np.arange(240) % 4 > 0,
+    )
+    found = run_probe(cases, SETTINGS)
+    assert found.c == min(SETTINGS.c)
+    # The control is free to learn documents by heart.
+    assert found.control_c == max(SETTINGS.c)
+
+
+def test_a_control_of_one_class_leaves_the_probe_its_measures() -> None:
+    cases = probe_cases()
+    rare = np.where(np.arange(len(cases.targets)) // 2 % 100 == 1, "LC", "RAG")
+    found = run_probe(replace(cases, targets=rare), SETTINGS)
+    assert found.measures[ProbeMeasure.ACCURACY].value is not None
+    for measure in (ProbeMeasure.CONTROL, ProbeMeasure.SELECTIVITY):
+        assert found.measures[measure].value is None
+        assert found.measures[measure].note == "the control task holds one class only"
 
 
 def test_cross_validation_keeps_a_question_together() -> None:

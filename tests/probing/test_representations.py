@@ -128,6 +128,34 @@ def test_choices_are_kept_with_the_states(tmp_path: Path) -> None:
     assert sorted(reader.read) == ["one", "three"]
 
 
+class Fussy(Reader):
+    """Has no room for a prompt with a choice behind it."""
+
+    def prompt_states(
+        self,
+        requests: Sequence[GenerationRequest],
+        thinking: bool = False,
+        choices: Sequence[str] = (),
+    ) -> Generator[tuple[int, Any], None, None]:
+        if not choices:
+            yield from super().prompt_states(requests, thinking)
+            return
+        for index, request in enumerate(requests):
+            self.read.append(request.messages[0].content)
+            yield index, PromptState(error="prompt too long")
+
+
+def test_what_has_no_room_beside_choices_is_read_without_them(tmp_path: Path) -> None:
+    assert not read(tmp_path, ["one", "two"], "all", Fussy(), ["RAG", "LC"]).known.any()
+    reader = Fussy()
+    assert read(tmp_path, ["one", "two"], "all", reader).known.all()
+    assert sorted(reader.read) == ["one", "two"]
+    # Both are kept: neither is tried once more.
+    assert read(tmp_path, ["one", "two"], "all", None).known.all()
+    beside = read(tmp_path, ["one", "two"], "all", None, ["RAG", "LC"])
+    assert beside.errors == {0: "prompt too long", 1: "prompt too long"}
+
+
 def test_what_was_read_before_a_stop_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

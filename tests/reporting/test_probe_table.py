@@ -90,12 +90,28 @@ def test_the_numbers_come_back_unrounded() -> None:
     assert empty["notes"] == "one class only, RAG"
 
 
+def test_no_cell_is_a_formula_or_breaks_its_line() -> None:
+    hostile = result(row="=1+1", model="@SUM(A1)", notes=("-2\n+3",))
+    for text in (probe_csv([hostile]), curve_csv([hostile])):
+        (row,) = csv.DictReader(io.StringIO(text))
+        assert (row["row"], row["model"], row["notes"]) == ("'=1+1", "'@SUM(A1)", "'-2 +3")
+        # A number below zero is a number.
+        assert float(row["layer"]) == 3
+    low = Measured(value=-0.25)
+    (row,) = csv.DictReader(
+        io.StringIO(curve_csv([result(measures=dict.fromkeys(ProbeMeasure, low))]))
+    )
+    assert row["selectivity"] == "-0.25"
+
+
 def test_the_report_reads_the_curve(tmp_path: Path) -> None:
     path = tmp_path / "curve.csv"
     path.write_text(curve_csv([result(0), result(1), result(2, value=None)]), "utf-8")
     points = read_probes(path)
-    assert [(point.layer, point.accuracy, point.low) for point in points] == [
-        (0, 0.625, 0.5),
-        (1, 0.625, 0.5),
+    assert [(point.layer, point.accuracy, point.low, point.notes) for point in points] == [
+        (0, 0.625, 0.5, None),
+        (1, 0.625, 0.5, None),
+        (2, None, None, "one class only, RAG"),
     ]
+    assert (points[0].row, points[0].test_cases, points[0].selectivity) == ("guided", 40, 0.625)
     assert path.read_text("utf-8").splitlines()[0] == ",".join(CURVE_COLUMNS)

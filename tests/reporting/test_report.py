@@ -21,9 +21,11 @@ from prerouter.core.records import (
     Route,
     Step,
 )
+from prerouter.measures.importances import Importance, Importances
 from prerouter.reporting import report
-from prerouter.reporting.contents import Section, Table
+from prerouter.reporting.contents import Column, Section, Table, text_cell
 from prerouter.reporting.material import Material
+from prerouter.reporting.page import page_within
 from prerouter.reporting.report import make_sections, write_report
 from tests.measures.matched import Evaluation, evaluation
 from tests.reporting.made import material
@@ -204,6 +206,87 @@ def test_long_texts_are_cut() -> None:
     assert part.cases[0].question == "x" * 1200 + "…"
 
 
+def test_the_page_stays_under_5_mb_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    made = usual(50)
+    thought = Rationale(steps=dict.fromkeys(Step, "<&> " * 400), reflection="<&> " * 400)
+    routers = [f"router_{number:02}" for number in range(15)]
+    decisions = {
+        name: [
+            d.model_copy(update={"router": name, "rationale": thought, "route": other[d.case_id]})
+            for d in made.decisions["student"]
+        ]
+        for other in [
+            {e.case_id: Route.RAG if e.route is Route.LC else Route.LC for e in made.labels}
+        ]
+        for name in routers
+    }
+    big = material(Evaluation(decisions, made.labels, made.scores, made.cases), worst_cases=50)
+    done = write_report(tmp_path / "report", big)
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert 1_000_000 < done.size < 5_000_000
+    shown = Reader(page)
+    assert re.search(r"router_14: \d+ cases, \d+ more in regrets\.csv", "".join(shown.text))
+    rows = list(csv.DictReader((tmp_path / "report" / "data" / "regrets.csv").open(newline="")))
+    assert len(rows) == 15 * 50
+    assert 'href="data/regrets.csv"' in page
+
+
+def test_rows_of_a_table_that_are_left_out_stand_in_its_file(tmp_path: Path) -> None:
+    cells = [[text_cell(f"row {number}"), text_cell("x" * 900)] for number in range(8_000)]
+    columns = [Column("Name", numeric=False), Column("Text", numeric=False)]
+    long = Table("long", "Many rows", columns, cells)
+    page = page_within("t", [Section("s", "S", [], [long])], {}).decode()
+    assert len(page) < 5_000_000
+    assert re.search(r"The first \d+ of 8000 rows: the file has all\.", page)
+    assert 'href="data/long.csv"' in page
+    short = Table("short", "Few rows", columns, cells[:5])
+    assert "the file has all" not in page_within("t", [Section("s", "S", [], [short])], {}).decode()
+
+
+def test_the_report_before_stands_until_the_next_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "can_draw", lambda: False)
+    write_report(tmp_path / "report", material(usual()))
+    before = (tmp_path / "report" / "index.html").read_bytes()
+
+    def stopped(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(report, "page_within", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(tmp_path / "report", material(usual(8)))
+    assert (tmp_path / "report" / "index.html").read_bytes() == before
+    assert (tmp_path / "report" / "data" / "routing.csv").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(report, "can_draw", lambda: False)
+    write_report(tmp_path / "report", material(usual(8)))
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+
+
+def test_how_many_resamples_the_difference_tests_have_is_said() -> None:
+    sections = sections_of(material(usual()))
+    assert "10,000 resamples of documents" in sections["comparisons"].words[0]
+    assert "from 100 resamples" in sections["making"].words[0]
+    assert "difference tests from 10,000" in sections["making"].words[0]
+
+
+def test_importances_are_shown_with_their_reasons() -> None:
+    features = (Importance(feature="task_type", mean=0.2, sd=0.01),)
+    found = [
+        Importances(router="decision_tree", cases=40, repeats=5, auc=0.8, features=features),
+        Importances(router="random_forest", cases=4, repeats=5, note="fewer than 30"),
+    ]
+    sections = sections_of(replace(material(usual()), importances=found))
+    section = sections["importances"]
+    assert column(table(section, "importances"), "Feature") == ["task_type"]
+    assert column(table(section, "importances"), "Fall of the AUC") == ["0.200"]
+    assert "random_forest: no importances, fewer than 30." in section.words
+    (figure,) = [part for part in section.parts if part.kind == "figure"]
+    assert "decision_tree task_type 0.200" in figure.alternative
+    assert sections_of(material(usual()))["importances"].parts == ()
+
+
 def test_no_label_at_all_is_said_in_words(tmp_path: Path) -> None:
     made = usual()
     page = written(tmp_path, material(Evaluation(made.decisions, [], made.scores, made.cases)))
@@ -243,6 +326,10 @@ def test_few_cases_are_flagged() -> None:
     assert any("Only 8 cases" in words for words in sections["comparisons"].words)
     notes = table(sections["routing"], "routing").notes
     assert "so few cases say little about a router" in notes
+    for name in ("plane-points", "plane-areas"):
+        points = table(sections["plane"], name)
+        assert set(column(points, "Cases")) == {"8"}
+        assert "so few cases say little about a router" in points.notes
 
 
 def test_one_document_only_has_no_interval() -> None:
@@ -404,7 +491,13 @@ def test_entropies_are_shown_where_answers_hold_them() -> None:
         "entropy",
         "entropy",
         "entropy-bins",
+        "entropy-answers",
     ]
+    points = table(sections["entropy"], "entropy-answers")
+    assert not points.shown
+    assert column(points, "Case") == [case.case_id for case in made.cases]
+    assert [row[2].value for row in points.rows[:3]] == pytest.approx([2.0, 0.3, 2.0])
+    assert [row[3].value for row in points.rows[:2]] == pytest.approx([0.4, 0.8])
     assert sections_of(material(made))["entropy"].words == [
         "No scored RAG answer holds token entropies: nothing to show."
     ]
@@ -417,8 +510,9 @@ def test_probe_curves_are_read_from_csv(tmp_path: Path) -> None:
     path = tmp_path / "curve.csv"
     path.write_text(f"{PROBES}0,label,guided,small,0.5,0.4,0.6\n1,label,guided,small,0.75,,\n")
     section = sections_of(material(usual(), probes=[str(path)]))["probes"]
-    assert column(table(section, "probes"), "Accuracy") == ["50.0%", "75.0%"]
-    assert table(section, "probes").rows[0][4].interval == "[40.0, 60.0]"
+    made = table(section, "probes")
+    assert column(made, "Accuracy") == ["50.0%", "75.0%"]
+    assert [cell.interval for cell in made.rows[0] if cell.interval] == ["[40.0, 60.0]"]
 
 
 def test_a_distilled_model_has_a_line_of_its_own(tmp_path: Path) -> None:
@@ -428,6 +522,7 @@ def test_a_distilled_model_has_a_line_of_its_own(tmp_path: Path) -> None:
     )
     section = sections_of(material(usual(), probes=[str(path)]))["probes"]
     assert column(table(section, "probes"), "Model") == ["m", "m (distilled)"]
+    assert column(table(section, "probes"), "Row") == ["a", "b (distilled)"]
 
 
 @pytest.mark.parametrize(
@@ -459,6 +554,9 @@ def test_without_matplotlib_the_page_tells_it_in_words(
     assert "Each router as a point." in text
     assert "svg" not in {tag for tag, _ in page.elements}
     assert list((tmp_path / "report" / "figures").iterdir()) == []
+    # The figures to see first are numbers, and need no drawing.
+    assert "Best router: " in text
+    assert "Ideal routes" in text
 
 
 def test_three_routes_are_told_apart() -> None:
@@ -476,8 +574,8 @@ def test_three_routes_are_told_apart() -> None:
     sections = sections_of(material(Evaluation(decisions, made.labels, scores, made.cases)))
     errors = table(sections["errors"], "errors")
     row = next(row for row in errors.rows if row[0].text == "long")
-    # Chosen for all 40, ideal for none, and never LC.
-    assert [cell.text for cell in row[2:6]] == ["40", "0", "40", "0"]
+    # Chosen for all 40 and ideal for none: too dear where RAG is ideal, too cheap where LC is.
+    assert [cell.text for cell in row[2:6]] == ["40", "0", "40", "20"]
     (part,) = [p for p in sections["regrets"].parts if p.kind == "cases" and p.router == "long"]
     assert part.cases[0].chosen == "LONG_RAG"
     assert [route for route, _ in part.cases[0].scores] == ["RAG", "LC", "LONG_RAG"]

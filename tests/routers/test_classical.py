@@ -25,6 +25,7 @@ from prerouter.core.records import (
     Decision,
     DocumentProfile,
     Label,
+    MetadataSetting,
     Reference,
     Route,
     RoutingCase,
@@ -125,17 +126,42 @@ def test_a_tie_goes_to_the_cheap_route() -> None:
     assert (decision.p_lc, decision.route) == (0.5, Route.RAG)
 
 
-def test_three_routes_are_learnt_and_decided() -> None:
+def three_routes(count: int = 120) -> Pairs:
+    """The task type tells the route."""
     kinds = {"location": Route.RAG, "reasoning": Route.LONG_RAG, "comparison": Route.LC}
-    pairs = [
+    return [
         (case, Label(case_id=case.case_id, route=kinds[name], margin=0.0))
-        for number, name in enumerate([*kinds] * 10)
+        for number, name in enumerate([*kinds] * (count // 3))
         for case in [make_case(number, task_type=name)]
     ]
-    router = ClassicalRouter("decision_tree", seed=1).fit(pairs)
-    found = list(router.route([case for case, _ in pairs[:3]]))
+
+
+def test_three_routes_are_learnt_and_decided() -> None:
+    router = ClassicalRouter("decision_tree", seed=1).fit(three_routes(30))
+    found = list(router.route([case for case, _ in three_routes(3)]))
     assert [decision.route for decision in found] == list(Route)
     assert [decision.p_lc for decision in found] == [0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_router_of_three_routes_decides_as_before(
+    kind: ClassicalKind, tmp_path: Path
+) -> None:
+    router = ClassicalRouter(kind, seed=1).fit(three_routes())
+    router.save(tmp_path)
+    cases = [case for case, _ in three_routes(3)]
+    assert [decision.route for decision in router.route(cases)] == list(Route)
+    assert decide(ClassicalRouter.load(tmp_path), cases) == decide(router, cases)
+
+
+def test_a_router_sees_the_metadata_that_its_setting_shows(tmp_path: Path) -> None:
+    pairs = three_routes()
+    router = ClassicalRouter("decision_tree", 1, metadata=MetadataSetting.HEAD_ONLY).fit(pairs)
+    router.save(tmp_path)
+    for each in (router, ClassicalRouter.load(tmp_path)):
+        found = list(each.route([case for case, _ in pairs[:3]]))
+        # Nothing but the hidden task type tells them apart.
+        assert len({decision.p_lc for decision in found}) == 1
 
 
 def test_the_papers_sizes() -> None:
@@ -316,7 +342,7 @@ def test_what_is_trusted_is_what_is_needed(kind: ClassicalKind, tmp_path: Path) 
     needed: set[str] = set()
     bare = [(make_case(i, None, None, None), pair[1]) for i, pair in enumerate(training_pairs(20))]
     one = [(case, Label(case_id="c", route=Route.LC, margin=1.0)) for case, _ in bare]
-    for pairs in (training_pairs(), bare, one):
+    for pairs in (training_pairs(), three_routes(), bare, one):
         ClassicalRouter(kind, seed=5).fit(pairs).save(tmp_path)
         needed |= types_in(tmp_path)
     assert needed == ALLOWED_TYPES[kind]
@@ -421,6 +447,19 @@ def spoilt_shape(pipeline: Any) -> None:
     model.estimators_ = model.estimators_.reshape(50, 2)
 
 
+def spoilt_loss(pipeline: Any) -> None:
+    """Three trees a step, added to an array with one column."""
+    two = ClassicalRouter("gradient_boosting", seed=5).fit(training_pairs())
+    other = two._fitted().named_steps["model"]
+    model = pipeline.named_steps["model"]
+    model._loss, model.init_ = other._loss, other.init_
+
+
+def spoilt_start(pipeline: Any) -> None:
+    two = ClassicalRouter("gradient_boosting", seed=5).fit(training_pairs())
+    pipeline.named_steps["model"].init_ = two._fitted().named_steps["model"].init_
+
+
 def spoilt_setting(pipeline: Any) -> None:
     pipeline.named_steps["model"].set_params(verbose=1)
 
@@ -450,6 +489,17 @@ def test_a_model_that_its_library_would_trust_blindly_is_refused(
     spoil(router._fitted())
     replace_model(tmp_path, import_skops().dumps(router._fitted()))
     refusal(tmp_path)
+
+
+@pytest.mark.parametrize("spoil", [spoilt_loss, spoilt_start])
+def test_boosting_that_would_write_foreign_memory_is_refused(
+    spoil: Callable[[Any], None], tmp_path: Path
+) -> None:
+    router = ClassicalRouter("gradient_boosting", seed=5).fit(three_routes())
+    router.save(tmp_path)
+    spoil(router._fitted())
+    replace_model(tmp_path, import_skops().dumps(router._fitted()))
+    assert "another model" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("value", [10**9, 0, -7])

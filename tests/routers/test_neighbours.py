@@ -92,6 +92,17 @@ def test_a_saved_router_decides_as_before(fitted: ClassicalRouter, tmp_path: Pat
     assert types == ALLOWED_TYPES["nearest_neighbours"]
 
 
+def test_three_routes_are_saved_and_loaded(encoder: Path, tmp_path: Path) -> None:
+    routes = [*Route]
+    three = [
+        (case, label.model_copy(update={"route": routes[number % 3]}))
+        for number, (case, label) in enumerate(pairs(60))
+    ]
+    router = ClassicalRouter("nearest_neighbours", 3, str(encoder)).fit(three)
+    router.save(tmp_path)
+    assert decide(ClassicalRouter.load(tmp_path), unseen()) == decide(router, unseen())
+
+
 def replace_model(folder: Path, model: object) -> None:
     data = import_skops().dumps(model)
     (folder / MODEL_FILE).write_bytes(data)

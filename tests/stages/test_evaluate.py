@@ -19,6 +19,7 @@ from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import Outcome, execute
 from prerouter.stages import evaluate
 from tests.reporting.small_run import ROUTERS, run, small_recipe
+from tests.reporting.test_studies_section import make_study, sign
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,37 @@ def test_without_a_filter_the_yield_is_left_out(copy: Path) -> None:
     execute(evaluate.STAGE, Recipe.model_validate(text), SilentProgress())
     page = (copy / "runs" / "small" / "evaluate" / "report" / "index.html").read_text("utf-8")
     assert "No trace was filtered in this run." in page
+
+
+def test_what_the_classical_routers_rest_on_is_in_the_report(copy: Path) -> None:
+    data = copy / "runs" / "small" / "evaluate" / "report" / "data"
+    text = (data / "importances.csv").read_text("utf-8")
+    assert text.startswith("Router,Feature,Fall of the AUC")
+    assert "decision_tree,task_type," in text
+    kept = copy / "runs" / "small" / "route" / "routers" / "decision_tree" / "importances.json"
+    kept.write_text(kept.read_text().replace('"feature"', '"future"'))
+    with pytest.raises(InputError, match=r"importances\.json: .*prerouter route"):
+        again(copy)
+
+
+def test_a_study_that_changed_makes_the_report_anew(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "can_draw", lambda: False)
+    folder = make_study(copy / "runs" / "tried" / "study")
+    again(copy, studies=[str(folder)])
+    page = copy / "runs" / "small" / "evaluate" / "report" / "index.html"
+    assert "tried: best of N samples" in page.read_text("utf-8")
+    sign(folder, "renamed")
+    assert "study changed" in again(copy, studies=[str(folder)]).why
+    with pytest.raises(InputError, match="holds no finished study"):
+        again(copy, studies=[str(copy / "gone")])
+
+
+def test_a_missing_study_stops_a_run_before_it_starts(tmp_path: Path) -> None:
+    recipe = small_recipe(tmp_path, evaluate={"studies": [str(tmp_path / "gone")]})
+    (error,) = unmet(recipe)
+    assert error.line.startswith(f"{tmp_path / 'gone'}: holds no finished study")
 
 
 def test_a_missing_file_of_probes_stops_a_run_before_it_starts(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from prerouter.core.errors import StageError
 from prerouter.core.protocols import SilentProgress
 from prerouter.measures.probes import ProbeMeasure, ProbeResult
 from prerouter.recipe.probe import ProbeStudy
+from prerouter.reporting.sections.probes import read_probes
 from prerouter.runs.stage import execute
 from prerouter.stages import probe
 from prerouter.stages.pipeline import stages_of
@@ -162,6 +163,23 @@ def test_all_layers_make_a_curve(study: ProbeStudy, outcome: StudyOutcome) -> No
     # All prompts end alike, so the embedding of their last token tells nothing.
     assert {row["selectivity"] for row in rows if row["layer"] == "0"} != {""}
     assert {row["auc"] for row in rows if row["layer"] == "0"} == {"0.5"}
+
+
+def test_one_layer_leaves_a_curve_that_the_report_reads(
+    study: ProbeStudy, outcome: StudyOutcome
+) -> None:
+    points = read_probes(study.folder / "curve.csv")
+    assert [(p.row, p.target, p.layer, p.accuracy, p.test_cases) for p in points] == [
+        (r.row, r.target, r.layer, r.measures[ProbeMeasure.ACCURACY].value, r.test_cases)
+        for r in outcome.results
+    ]
+    # A document type that all cases share is refused, in words.
+    assert {bool(p.notes) for p in points if p.accuracy is None} == {True}
+
+
+def test_documents_on_both_sides_are_told(outcome: StudyOutcome) -> None:
+    result = found(outcome, "direct", "ideal_label")
+    assert any("test documents also stand in training" in note for note in result.notes)
 
 
 def test_max_questions_draws_questions_of_both_splits(study: ProbeStudy) -> None:

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from prerouter.core.protocols import SilentProgress
-from prerouter.core.records import Decision, RoutingCase, Split, SplitAssignment
+from prerouter.core.records import Decision, Label, RoutingCase, Split, SplitAssignment
+from prerouter.measures.importances import Importances
 from prerouter.recipe.recipe import Recipe
 from prerouter.routers.classical import ClassicalRouter
-from prerouter.routers.importances import Importances
 from prerouter.routers.probe import ProbeRouter
 from prerouter.runs.rows import read_rows
-from prerouter.runs.stage import execute
+from prerouter.runs.stage import StageRun, execute
+from prerouter.stages import cases, label
 from prerouter.stages.pipeline import stages_of
+from prerouter.stages.route import fit_classical
 
 from ..tiny_model import make_tiny_model
 from .tables import table_recipe, with_task_types
@@ -32,6 +34,12 @@ def run(recipe: Recipe) -> None:
 def decided(recipe: Recipe, router: str) -> list[Decision]:
     rows = read_rows(recipe.run_dir / "route/rows.jsonl", Decision)
     return [row.model_copy(update={"seconds": 0.0}) for row in rows if row.router == router]
+
+
+def labelled(recipe: Recipe) -> list[tuple[RoutingCase, Label]]:
+    labels = {each.case_id: each for each in read_rows(recipe.run_dir / "label/rows.jsonl", Label)}
+    every = read_rows(recipe.run_dir / "cases/rows.jsonl", RoutingCase)
+    return [(case, labels[case.case_id]) for case in every if case.case_id in labels]
 
 
 def asked(recipe: Recipe) -> list[RoutingCase]:
@@ -63,6 +71,28 @@ def test_a_kept_baseline_decides_as_it_did(classical: Recipe, kind: str) -> None
     again = [each.model_copy(update={"seconds": 0.0}) for each in loaded.route(cases)]
     assert again == decided(classical, kind)
     assert len(again) == len(cases) > 30
+
+
+def test_a_baseline_sees_what_the_student_sees(tmp_path: Path) -> None:
+    recipe = table_recipe(
+        tmp_path,
+        80,
+        split=SPLIT,
+        filter={"traces": tmp_path / "none.jsonl"},
+        train={"model": "embedded:SmolLM2-135M-Instruct", "metadata": "head_only"},
+        route={"routers": ["decision_tree"]},
+    )
+    recipe = with_task_types(recipe)
+    for stage in (cases, label):
+        execute(stage.STAGE, recipe, SilentProgress())
+    pairs = labelled(recipe)
+    (tmp_path / "route").mkdir()
+    run_of = StageRun(recipe, tmp_path / "route", SilentProgress())
+    router = fit_classical(run_of, "decision_tree", pairs, pairs)
+    # The task type alone tells the route, and the student's prompt hides it.
+    assert len({decision.p_lc for decision in router.route([case for case, _ in pairs])}) < 20
+    found = json.loads((tmp_path / "route/routers/decision_tree/importances.json").read_text())
+    assert {each["feature"]: each["mean"] for each in found["features"]}["task_type"] == 0
 
 
 @pytest.mark.parametrize("kind", CLASSICAL)

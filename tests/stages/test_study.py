@@ -24,14 +24,17 @@ from prerouter.core.records import Rationale, Route, Step
 from prerouter.measures.routing import POOLED, Measure, RoutingRow
 from prerouter.prompts.trace import format_trace
 from prerouter.recipe.study import PRESETS, PromptStudy, load_prompt_study
+from prerouter.runs.manifest import altered_files, read_manifest
 from prerouter.runs.stage import execute
 from prerouter.stages import cases, label
 from prerouter.stages.study import run_prompt_study
 
-from .tables import Scripted, table_recipe
+from .tables import MODELS, Scripted, table_recipe
 
 QUESTIONS = 30
 ENGINE = {"kind": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1"}
+# Each would lead out of the study's folder, or be another name on another system.
+BAD_NAMES = (".", "..", "...", ".hidden", " up", "up ", "up.", "-x", "_x", "up\n")
 Reply = Callable[[int, str], Completion]
 
 
@@ -137,6 +140,61 @@ def test_a_rerun_asks_for_nothing_and_a_changed_variant_for_its_own(
     assert pooled(outcome.rows)["large, full"] == pooled(first.rows)["large, full"]
 
 
+@pytest.mark.parametrize("name", ["a", "full", "no step 3", "v1.5", "Qwen3-32B+x", "统计"])
+def test_names_that_a_folder_can_bear_are_taken(finished: Path, name: str) -> None:
+    assert list(load_prompt_study(write_study(finished, variants={name: {}})).prompts) == [name]
+
+
+def test_a_folder_that_leads_out_of_the_study_is_left_alone(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines = play(monkeypatch, odd_is_lc)
+    study = load_prompt_study(write_study(finished, variants={"full": {}}))
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("kept")
+    (study.folder / "large").mkdir(parents=True)
+    (study.folder / "large" / "full").symlink_to(tmp_path / "precious")
+    with pytest.raises(StageError, match="leads out of the study's folder"):
+        run_prompt_study(study, SilentProgress())
+    assert (tmp_path / "precious" / "file").read_text() == "kept"
+    assert engines == []
+
+
+def test_its_manifest_tells_what_it_left_and_how_long_it_took(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, odd_is_lc)
+    study = load_prompt_study(
+        write_study(finished, variants={"full": {}}, samples=2, temperature=0.7)
+    )
+    outcome = run_prompt_study(study, SilentProgress())
+    manifest = read_manifest(study.folder)
+    assert manifest is not None
+    assert {name: entry.rows for name, entry in manifest.files.items()} == {
+        "rows.jsonl": len(outcome.rows),
+        "best_of.json": 2,
+    }
+    assert altered_files(study.folder, manifest) == []
+    assert manifest.seconds > 0
+
+
+def test_an_answer_model_that_nobody_learnt_from_is_flagged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = {"group_by": "document", "unseen_models": [MODELS[1]]}
+    recipe = table_recipe(tmp_path, QUESTIONS, split=split)
+    execute(cases.STAGE, recipe, SilentProgress())
+    execute(label.STAGE, recipe, SilentProgress())
+    play(monkeypatch, odd_is_lc)
+    study = load_prompt_study(write_study(recipe.run_dir, variants={"full": {}}))
+    rows = run_prompt_study(study, SilentProgress()).rows
+    assert {row.answer_model: row.unseen for row in rows} == {
+        MODELS[0]: False,
+        MODELS[1]: True,
+        POOLED: False,
+    }
+
+
 def test_failed_calls_end_it_and_are_made_again(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +297,8 @@ def test_the_presets_are_the_papers() -> None:
         ({"name": "mine"}, "a folder of its own"),
         ({"models": [{"name": "a", "engine": ENGINE}] * 2}, "a name of its own"),
         ({"variants": {"../up": {}}}, "variants"),
+        *(({"variants": {name: {}}}, "variants") for name in BAD_NAMES),
+        *(({"models": [{"name": name, "engine": ENGINE}]}, "models") for name in BAD_NAMES),
     ],
 )
 def test_a_study_that_makes_no_sense_is_refused(

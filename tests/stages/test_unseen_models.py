@@ -9,12 +9,14 @@ import pytest
 
 from prerouter.core.errors import CombinedError, PrerouterError
 from prerouter.core.protocols import SilentProgress
-from prerouter.core.records import Decision, RoutingCase, Trace
+from prerouter.core.records import Decision, RoutingCase, Split, Trace
+from prerouter.probing.run_files import read_run
+from prerouter.recipe.probe import ProbeStudy
 from prerouter.recipe.recipe import Recipe
 from prerouter.runs.manifest import read_manifest
 from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import execute
-from prerouter.stages import cases, evaluate, filter, label, route, teach
+from prerouter.stages import cases, evaluate, filter, label, probe, route, teach
 
 from .tables import MODELS, table_recipe, with_task_types
 
@@ -57,6 +59,46 @@ def test_nothing_learns_from_it_and_every_router_decides_it(tmp_path: Path) -> N
     assert learnt[0] is not None
     assert learnt[1] is not None
     assert learnt[0].report["training_pairs"] * 2 == learnt[1].report["training_pairs"]
+
+
+def probe_study(recipe: Recipe) -> ProbeStudy:
+    return ProbeStudy.model_validate(
+        {
+            "name": f"probes-{recipe.name}",
+            "runs_dir": recipe.run_dir.parent,
+            "run": recipe.run_dir,
+            "rows": [{"name": "a", "model": "embedded:small", "prompt": "direct"}],
+            "targets": ["ideal_label"],
+        }
+    )
+
+
+def test_a_probe_does_not_learn_from_it(tmp_path: Path) -> None:
+    recipe = recipe_of(tmp_path, [UNSEEN])
+    for stage in (cases, label):
+        execute(stage.STAGE, recipe, SilentProgress())
+    known = read_run(probe_study(recipe))
+    (file,) = known.cases
+    by_side = {
+        side: {c.answer_model.name for c in known.cases[file] if known.sides[c.question_id] is side}
+        for side in (Split.TRAIN, Split.TEST)
+    }
+    assert by_side == {Split.TRAIN: {SEEN}, Split.TEST: set(MODELS)}
+    learnt = [c for c in known.cases[file] if known.sides[c.question_id] is Split.TRAIN]
+    assert known.unseen == {file: len(learnt)}
+
+
+def test_leaving_one_out_makes_a_probe_study_run_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "model_identity", lambda *_: "a model")
+    prints = []
+    for unseen in ([], [UNSEEN]):
+        recipe = recipe_of(tmp_path, unseen)
+        for stage in (cases, label):
+            execute(stage.STAGE, recipe, SilentProgress())
+        prints.append(probe._fingerprint(probe_study(recipe)))
+    assert prints[0].differences(prints[1]) == [f'split.unseen_models: absent is now ["{UNSEEN}"]']
 
 
 def test_the_table_says_which_model_nobody_learnt_from(tmp_path: Path) -> None:

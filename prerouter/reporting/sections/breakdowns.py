@@ -21,8 +21,8 @@ from prerouter.reporting.contents import (
     text_cell,
 )
 from prerouter.reporting.material import Material
-from prerouter.reporting.sections.routing import FEW, SHOWN
-from prerouter.reporting.tables import HEADINGS
+from prerouter.reporting.sections.routing import SHOWN
+from prerouter.reporting.tables import FEW, HEADINGS, UNSEEN
 
 _NAMES = {
     BreakdownKey.DOCUMENT_TYPE: "document type",
@@ -64,6 +64,7 @@ def breakdowns(material: Material) -> Section:
             material.references,
             fallback=material.section.fallback,
             min_cases=material.section.min_cases,
+            unseen_models=material.recipe.split.unseen_models,
             **material.resampling,
         )
         cases = Counter(values.values())
@@ -171,7 +172,7 @@ def _table(key: BreakdownKey, name: str, rows: Sequence[BreakdownRow]) -> Table:
         rows=[
             [
                 text_cell(each.row.router),
-                text_cell(_shown(each.value)),
+                text_cell(_shown(each.value), UNSEEN if each.row.unseen else None),
                 *(
                     measured_cell(each.row.measures[measure], SHOWN[measure])
                     for measure in HEADINGS

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from prerouter.measures.comparisons import (
+    RESAMPLES,
     Comparison,
     PairedTest,
     PairedTestResult,
@@ -56,8 +57,9 @@ def comparisons(material: Material) -> Section:
     words = [
         "Differences are the first router less the second, on the same "
         f"{outcomes.n:,} cases. Each p is two-sided and corrected by Holm for "
-        f"{len(made)} comparison{'' if len(made) == 1 else 's'}. The bootstrap resamples "
-        "documents; the t-test and McNemar's exact test take every case for itself, and are too "
+        f"{len(made)} comparison{'' if len(made) == 1 else 's'}. The bootstrap draws "
+        f"{RESAMPLES:,} resamples of documents, whatever evaluate.resamples is, so that a small p "
+        "can be told; the t-test and McNemar's exact test take every case for itself, and are too "
         "sure of themselves where a document has many questions."
     ]
     if asked is None:

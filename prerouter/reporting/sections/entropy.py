@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from prerouter.core.records import Route
+from prerouter.core.records import Answer, Route, RoutingCase
 from prerouter.measures.entropy_error import EntropyError, entropy_against_error
 from prerouter.measures.entropy_routing import answer_entropy
 from prerouter.reporting import charts
@@ -28,6 +30,7 @@ def entropy(material: Material) -> Section:
     """The scatter with its bins, and Pearson's r. Answers without entropies are counted."""
     title = "Entropy against error"
     groups: list[str] = []
+    answers: list[tuple[RoutingCase, Answer]] = []
     points: list[charts.Point] = []
     without = bounds = 0
     for case in material.cases:
@@ -45,6 +48,7 @@ def entropy(material: Material) -> Section:
         bounds += answer.entropies_are_bounds
         error = (pair.high - arm.score) / (pair.high - pair.low)
         groups.append(case.group_id)
+        answers.append((case, answer))
         points.append((bits, error))
     if not points:
         return Section(
@@ -70,7 +74,12 @@ def entropy(material: Material) -> Section:
         "entropy",
         title,
         words,
-        [_figure(points, measured), _correlation(measured), _bins(measured)],
+        [
+            _figure(points, measured),
+            _correlation(measured),
+            _bins(measured),
+            _answers(answers, points),
+        ],
     )
 
 
@@ -113,6 +122,32 @@ def _correlation(measured: EntropyError) -> Table:
                 count_cell(measured.n_groups),
             ]
         ],
+    )
+
+
+def _answers(
+    answers: Sequence[tuple[RoutingCase, Answer]], points: Sequence[charts.Point]
+) -> Table:
+    return Table(
+        name="entropy-answers",
+        caption="Entropy and error of every answer",
+        columns=[
+            Column("Case", numeric=False),
+            Column("Answer model", numeric=False),
+            *map(Column, ("Mean bits", "Error")),
+            Column("Entropy is", numeric=False),
+        ],
+        rows=[
+            [
+                text_cell(case.case_id),
+                text_cell(case.answer_model.name),
+                Cell(fixed(bits), bits),
+                Cell(fixed(error), error),
+                text_cell("a lower bound" if answer.entropies_are_bounds else "exact"),
+            ]
+            for (case, answer), (bits, error) in zip(answers, points, strict=True)
+        ],
+        shown=False,
     )
 
 

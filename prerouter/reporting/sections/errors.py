@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from prerouter.core.records import Decision, Route
@@ -37,7 +38,8 @@ _ALL = "all levels"
 
 
 def errors(material: Material) -> Section:
-    """Over-conservative errors (LC where RAG is ideal) of each router, in all and by level."""
+    """Over-conservative errors (a dearer route than the ideal one) of each router, in all and by
+    level."""
     outcomes = material.outcomes
     if outcomes is None:
         return Section("errors", "Errors", ["No case has a label: nothing to show."])
@@ -55,7 +57,7 @@ def errors(material: Material) -> Section:
     levels = {row.value for rows in found.values() for row in rows if not row.overall}
     table = Table(
         name="errors",
-        caption="Errors by level: over-conservative ones chose LC where RAG is the ideal route",
+        caption="Errors by level: over-conservative ones chose a dearer route than the ideal one",
         columns=[
             Column("Router", numeric=False),
             Column("Level", numeric=False),
@@ -102,7 +104,7 @@ def _cells(router: str, row: ErrorRow) -> list[Cell]:
 def _figure(found: dict[str, list[ErrorRow]]) -> Figure:
     overall = [rows[0] for rows in found.values()]
     parts = [
-        ("chose LC needlessly", [row.over_conservative / row.n for row in overall]),
+        ("chose too dear a route", [row.over_conservative / row.n for row in overall]),
         (
             "chose too cheap a route",
             [(row.errors - row.over_conservative) / row.n for row in overall],
@@ -110,7 +112,7 @@ def _figure(found: dict[str, list[ErrorRow]]) -> Figure:
         ("undecided", [row.undecided / row.n for row in overall]),
     ]
     said = "; ".join(
-        f"{router} {row.over_conservative} needless LC, {row.errors - row.over_conservative} too "
+        f"{router} {row.over_conservative} too dear, {row.errors - row.over_conservative} too "
         f"cheap, {row.undecided} undecided"
         for router, row in zip(found, overall, strict=True)
     )
@@ -137,6 +139,7 @@ def regrets(material: Material) -> Section:
         worst = largest_regrets(outcomes, router, decisions, k)
         if worst:
             parts.append(RegretCases(router, [_case(material, regret) for regret in worst]))
+    table = _regrets_table(parts)
     # The first one that gives grounds stands open.
     first = next((part for part in parts if part.cases[0].grounds), parts[0] if parts else None)
     parts = [replace(part, folded=part is not first) for part in parts]
@@ -148,7 +151,40 @@ def regrets(material: Material) -> Section:
     ]
     if not parts:
         words.append("No router that decides case by case lost anything.")
-    return Section("regrets", title, words, parts)
+        return Section("regrets", title, words)
+    return Section("regrets", title, words, [*parts, table])
+
+
+def _regrets_table(parts: Sequence[RegretCases]) -> Table:
+    """All cases of all routers: a page may have room for the first ones only."""
+    return Table(
+        name="regrets",
+        caption="Every case of these",
+        columns=[
+            *(
+                Column(name, numeric=False)
+                for name in ("Router", "Case", "Answer model", "Chosen", "Ideal", "Scores")
+            ),
+            Column("Regret"),
+            *(Column(name, numeric=False) for name in ("Question", "Title", "Head", "Grounds")),
+        ],
+        rows=[
+            [
+                *map(text_cell, (part.router, case.case_id, case.answer_model)),
+                *map(text_cell, (case.chosen, case.ideal)),
+                text_cell(", ".join(f"{route} {score}" for route, score in case.scores)),
+                Cell(case.regret, float(case.regret)),
+                *map(text_cell, (case.question, case.title, case.head)),
+                text_cell(
+                    " ".join(f"{heading}: {text}" for heading, text in case.grounds)
+                    or case.otherwise
+                ),
+            ]
+            for part in parts
+            for case in part.cases
+        ],
+        shown=False,
+    )
 
 
 def _case(material: Material, regret: Regret) -> RegretCase:

@@ -9,6 +9,7 @@ import shlex
 import yaml
 
 from prerouter.core.records import Route
+from prerouter.measures.comparisons import RESAMPLES
 from prerouter.reporting import charts
 from prerouter.reporting.contents import (
     Cell,
@@ -107,8 +108,8 @@ def making(material: Material) -> Section:
     recipe = material.recipe
     versions = installed_versions(*PACKAGES) | {"Python": platform.python_version()}
     words = [
-        f"Seed {recipe.seed}; every interval is from {material.section.resamples:,} resamples of "
-        "documents. This page was made with "
+        f"Seed {recipe.seed}; intervals are from {material.section.resamples:,} resamples of "
+        f"documents, those of the difference tests from {RESAMPLES:,}. This page was made with "
         + ", ".join(f"{name} {version}" for name, version in versions.items())
         + "."
     ]

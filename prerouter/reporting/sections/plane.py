@@ -22,6 +22,7 @@ from prerouter.reporting.contents import (
     Figure,
     Section,
     Table,
+    count_cell,
     measured_cell,
     number_cell,
     text_cell,
@@ -29,7 +30,7 @@ from prerouter.reporting.contents import (
 from prerouter.reporting.material import Material
 from prerouter.reporting.sections.cost import three_digits
 from prerouter.reporting.sections.routing import models_to_choose, share
-from prerouter.reporting.tables import fixed
+from prerouter.reporting.tables import FEW, fixed
 
 _ROUTER_AND_MODEL = (Column("Router", numeric=False), Column("Answer model", numeric=False))
 _MANY_POINTS = 300
@@ -197,6 +198,7 @@ def _points_table(made: Sequence[_Part]) -> Table:
                     Cell(fixed(point.qa), point.qa),
                     number_cell(point.cost, three_digits, _NO_COST),
                     measured_cell(point.gap_recovered, share),
+                    _cases(plane_),
                 ]
             )
     return Table(
@@ -204,7 +206,7 @@ def _points_table(made: Sequence[_Part]) -> Table:
         caption="The points of the plane; the gap recovered runs from always RAG to always LC",
         columns=[
             *_ROUTER_AND_MODEL,
-            *map(Column, ("LC rate", "QA", "USD", "Gap to LC recovered")),
+            *map(Column, ("LC rate", "QA", "USD", "Gap to LC recovered", "Cases")),
         ],
         rows=rows,
         **models_to_choose(len(made)),
@@ -215,7 +217,7 @@ def _points_table(made: Sequence[_Part]) -> Table:
 def _areas_table(made: Sequence[_Part]) -> Table:
     example = next(part.plane.curves[0] for part in made if part.plane.curves)
     rows = [
-        [text_cell(curve.router), text_cell(part.name), *_areas(curve)]
+        [text_cell(curve.router), text_cell(part.name), *_areas(curve), _cases(part.plane)]
         for part in made
         for curve in part.plane.curves
     ]
@@ -229,10 +231,15 @@ def _areas_table(made: Sequence[_Part]) -> Table:
             Column("APGR"),
             *(Column(f"Recovered at {100 * at.share:g}% LC") for at in example.gap_at),
             *(Column(f"CPT({100 * at.share:g}%)") for at in example.calls_for),
+            Column("Cases"),
         ],
         rows=rows,
         **models_to_choose(len(made)),
     )
+
+
+def _cases(plane_: Plane) -> Cell:
+    return count_cell(plane_.n, FEW if plane_.caution else None)
 
 
 def _areas(curve: Curve) -> list[Cell]:

@@ -15,7 +15,16 @@ from prerouter.reporting.contents import (
     text_cell,
 )
 from prerouter.reporting.material import ALL_MODELS, Material
-from prerouter.reporting.tables import HEADINGS, fixed, legend, missing_words, percent, verdict_of
+from prerouter.reporting.tables import (
+    FEW,
+    HEADINGS,
+    UNSEEN,
+    fixed,
+    legend,
+    missing_words,
+    percent,
+    verdict_of,
+)
 
 
 def share(value: float) -> str:
@@ -23,8 +32,6 @@ def share(value: float) -> str:
 
 
 SHOWN = {measure: fixed if measure is Measure.QA else share for measure in Measure}
-UNSEEN = "no router learnt from cases of this answer model"
-FEW = "so few cases say little about a router"
 
 
 class Choice(TypedDict):
