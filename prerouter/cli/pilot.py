@@ -70,9 +70,14 @@ class Metered:
                 yield index, completion
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
-        return self._engine.score_choices(requests, choices)
+        return self._engine.score_choices(requests, choices, thinking, first_tokens=first_tokens)
 
 
 def draw_evenly(items: Sequence[Item], count: int, seed: int) -> list[Item]:

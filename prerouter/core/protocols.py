@@ -107,9 +107,15 @@ class Engine(Protocol):
         ...
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
-        """How likely each choice is as the next text, one row a request, in their order."""
+        """How likely each choice is as the next text, one row a request, in their order; by the
+        choices' `first_tokens` alone, where these differ and a model writes nothing but choices."""
         ...
 
 

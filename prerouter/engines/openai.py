@@ -20,6 +20,7 @@ from prerouter.core.protocols import (
 )
 from prerouter.core.records import Message
 from prerouter.engines.background import results_as_done
+from prerouter.engines.choices import choice_endings
 from prerouter.engines.dead_server import SettingError, Watch, no_connection, status_fault
 from prerouter.engines.entropy_bound import bound_fields
 from prerouter.engines.hidden_key import hide_key, short_detail, without_key
@@ -119,24 +120,28 @@ class OpenAIServer:
         )
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
         """Natural log-probability of each choice as the next text, in the order of the requests.
 
         Exact, by the log-probabilities that vLLM gives for a prompt's own tokens: each prompt is
-        read once for each choice. A prompt that the server refuses costs that request; RecipeError
-        where the server has no such thing.
+        read once for each choice, of which `first_tokens` takes the first token where these differ.
+        A prompt that the server refuses costs that request; RecipeError where the server has no
+        such thing.
         """
         place, tokenize = self._section.base_url, self._root("tokenize")
         plain = [(tokenize, {"prompt": text, "add_special_tokens": False}) for text in choices]
         chats = [
-            (tokenize, {"messages": _chat(request.messages), **self._thinking(False)})
+            (tokenize, {"messages": _chat(request.messages), **self._thinking(thinking)})
             for request in requests
         ]
         ids = [token_ids(body, place) for body in self._call([*plain, *chats])]
-        endings, prompts = ids[: len(choices)], ids[len(choices) :]
-        if not all(endings):
-            raise ValueError("a choice of no tokens has no probability")
+        endings, prompts = choice_endings(ids[: len(choices)], first_tokens), ids[len(choices) :]
         asked = [
             ("/completions", {"prompt": [*prompt, *ending], "max_tokens": 1, "prompt_logprobs": 0})
             for prompt in prompts

@@ -111,7 +111,12 @@ class RayModel:
             yield index, Completion("", "error", error=error)
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
         raise RecipeError(
             "engine.kind: ray", "generates only", "kind: vllm or openai where choices are scored"

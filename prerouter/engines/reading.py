@@ -46,12 +46,17 @@ class PromptReader:
             return
         ids = torch.tensor([common])
         with torch.inference_mode():
-            read = self._forward(ids, torch.ones_like(ids), None, 0)
-        if _is_plain(read.cache):
-            self._shared, self._cache = common, read.cache
+            cache = self._forward(ids, torch.ones_like(ids), None, 0)[0].past_key_values
+        if _is_plain(cache):
+            self._shared, self._cache = common, cache
 
     def prefill(self, prompts: Sequence[list[int]]) -> Prefix:
         """Read left-padded prompts; logits of the next token, shape (rows, vocabulary)."""
+        output, mask = self._forward(*self._padded(prompts))
+        return Prefix(output.past_key_values, mask, output.logits[:, -1])
+
+    def _padded(self, prompts: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor, Any, int]:
+        """Ids from where the shared start ends, the mask of all, the start's cache and length."""
         import torch
 
         shared = len(self._shared) if all(map(self._continues, prompts)) else 0
@@ -68,7 +73,7 @@ class PromptReader:
         if shared:
             cache = copy.deepcopy(self._cache)
             cache.batch_repeat_interleave(len(prompts))
-        return self._forward(ids, mask, cache, shared)
+        return ids, mask, cache, shared
 
     def extend(self, prefix: Prefix, ids: torch.Tensor) -> torch.Tensor:
         """Read more tokens after `prefix`; their logits, shape (rows, tokens, vocabulary)."""
@@ -89,26 +94,42 @@ class PromptReader:
             output = self._read_on(prefix, last, output_hidden_states=True)
             states = [state[:, -1].float() for state in output.hidden_states]
             prefix.logits = output.logits[:, -1]
-            scores = self._score_after(prefix, endings) if endings else [[] for _ in prompts]
+            scores = self._score_after(prefix, prompts, endings) if endings else [[]] * len(prompts)
             return torch.stack(states, dim=1).cpu(), scores
 
-    def _score_after(self, prefix: Prefix, endings: list[list[int]]) -> list[list[float]]:
+    def _score_after(
+        self, prefix: Prefix, prompts: Sequence[list[int]], endings: list[list[int]]
+    ) -> list[list[float]]:
         import torch
 
-        columns, count = [], len(prefix.mask)
+        columns, count = [], len(prompts)
         for ending in endings:
             logits = prefix.logits[:, None]
             if len(ending) > 1:
-                given = torch.tensor([ending[:-1]] * count, device=self._device)
-                mask = prefix.mask
-                logits = torch.cat([logits, self.extend(prefix, given)], dim=1)
-                prefix.cache.crop(-given.shape[1])
-                prefix.mask = mask
+                logits = torch.cat([logits, self._logits_of(prefix, prompts, ending[:-1])], dim=1)
             log_probabilities = torch.log_softmax(logits.float(), dim=-1)
             target = torch.tensor([ending] * count, device=self._device)[..., None]
             columns.append(log_probabilities.gather(-1, target).sum(dim=(1, 2)))
         rows: list[list[float]] = torch.stack(columns, dim=1).tolist()
         return rows
+
+    def _logits_of(
+        self, prefix: Prefix, prompts: Sequence[list[int]], given: list[int]
+    ) -> torch.Tensor:
+        """Logits after each of the tokens `given` behind the prompts, which `prefix` has read and
+        holds unchanged: shape (prompts, tokens, vocabulary)."""
+        import torch
+
+        if not _is_plain(prefix.cache):
+            # What has left a window, or went into a state, does not come back: all is read again.
+            whole = [[*prompt, *given] for prompt in prompts]
+            logits: torch.Tensor = self._forward(*self._padded(whole), keep=len(given))[0].logits
+            return logits
+        mask = prefix.mask
+        logits = self.extend(prefix, torch.tensor([given] * len(prompts), device=self._device))
+        prefix.cache.crop(-len(given))
+        prefix.mask = mask
+        return logits
 
     def _read_on(self, prefix: Prefix, ids: torch.Tensor, **settings: bool) -> Any:
         import torch
@@ -131,7 +152,7 @@ class PromptReader:
 
         with torch.inference_mode():
             prefix = self._prefill_exactly(prompts, sorted({ending[0] for ending in endings}))
-            return self._score_after(prefix, endings)
+            return self._score_after(prefix, prompts, endings)
 
     def _prefill_exactly(self, prompts: Sequence[list[int]], tokens: list[int]) -> Prefix:
         """`prefill` with float32 logits, of which those of `tokens` are computed so.
@@ -158,7 +179,11 @@ class PromptReader:
             prefix.logits[:, tokens] = state[:, -1].float() @ head.weight[tokens].float().T
         return prefix
 
-    def _forward(self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int) -> Prefix:
+    def _forward(
+        self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int, keep: int = 1
+    ) -> tuple[Any, torch.Tensor]:
+        """The model's output, with the logits of the last `keep` tokens, and the mask where it
+        was used."""
         mask = mask.to(self._device)
         output = self._model(
             input_ids=ids.to(self._device),
@@ -166,9 +191,9 @@ class PromptReader:
             position_ids=(mask.cumsum(dim=-1) - 1).clamp(min=0)[:, shared:],
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=keep,
         )
-        return Prefix(output.past_key_values, mask, output.logits[:, -1])
+        return output, mask
 
     def _continues(self, prompt: list[int]) -> bool:
         # At least one token has to be read: the next one's logits come from it.

@@ -22,7 +22,9 @@ from prerouter.core.protocols import (
 from prerouter.core.records import Message
 from prerouter.engines.batches import Prefix, PromptState, Row
 from prerouter.engines.chat import OPEN_THINKING, encode_chat
+from prerouter.engines.choices import choice_endings
 from prerouter.engines.embedded import resolve_model
+from prerouter.engines.grouped_attention import one_query_attention
 from prerouter.engines.quiet import without_bars
 from prerouter.engines.reading import PromptReader
 from prerouter.engines.sampling import entropy_bits, new_generator, next_tokens, not_finite
@@ -162,15 +164,22 @@ class TransformersModel:
                 yield row.index, self._completion(row, sampling, seconds)
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
         """Natural log-probability of each choice as the next text, in the order of the requests.
 
-        A prompt is read once for all choices. A prompt that does not fit the model costs that
-        request. Raises ValueError for a choice of no tokens.
+        A prompt is read once for all choices, and what follows a choice's first token in a pass of
+        its own; with `first_tokens`, choices that begin differently need none (`choice_endings`). A
+        prompt that does not fit the model costs that request. Raises ValueError for a choice of no
+        tokens.
         """
-        endings = self._endings(choices)
-        prompts, refused = self._encode(requests, endings, thinking=False)
+        endings = self._endings(choices, first_tokens)
+        prompts, refused = self._encode(requests, endings, thinking)
         scores = {
             index: ChoiceScores(prompt_tokens=tokens, error=error)
             for index, (tokens, error) in refused.items()
@@ -216,13 +225,9 @@ class TransformersModel:
                 tokens = len(prompts[index])
                 yield index, PromptState(vectors, tuple(scores), tokens, seconds=seconds)
 
-    def _endings(self, choices: Sequence[str]) -> list[list[int]]:
-        endings = [
-            self._tokenizer(choice, add_special_tokens=False).input_ids for choice in choices
-        ]
-        if not all(endings):
-            raise ValueError("a choice of no tokens has no probability")
-        return endings
+    def _endings(self, choices: Sequence[str], first_tokens: bool = False) -> list[list[int]]:
+        ids = [self._tokenizer(choice, add_special_tokens=False).input_ids for choice in choices]
+        return choice_endings(ids, first_tokens)
 
     def _encode(
         self, requests: Sequence[GenerationRequest], endings: list[list[int]], thinking: bool
@@ -297,7 +302,7 @@ class TransformersModel:
         the fused kernel is the one for whole prompts, in speed and in memory."""
         usual = self._model.config._attn_implementation
         if self._device == "cpu":
-            self._model.set_attn_implementation("eager")
+            self._model.set_attn_implementation(one_query_attention(self._model))
         try:
             yield
         finally:

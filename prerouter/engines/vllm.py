@@ -21,6 +21,7 @@ from prerouter.core.protocols import (
 )
 from prerouter.core.records import Message
 from prerouter.engines.chat import OPEN_THINKING, encode_chat
+from prerouter.engines.choices import choice_endings
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.thinking import part_thinking
 from prerouter.engines.transformers import NO_TOKENS, PROMPT_TOO_LONG
@@ -159,23 +160,28 @@ class VllmModel:
                 yield index, with_bits(written, bits, sampling.entropy_tokens)
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
         """Natural log-probability of each choice as the next text, in the order of the requests.
 
-        Choices of one token are read off one pass over each prompt, what the prompts share taken
-        from the prefix cache; longer ones cost a pass each, by the log-probabilities of a prompt's
-        own tokens. A prompt that does not fit costs that request. Raises ValueError for a choice
-        of no tokens.
+        Choices of one token, and with `first_tokens` all that begin differently, are read off one
+        pass over each prompt, what the prompts share taken from the prefix cache. Longer ones cost
+        a whole pass each, by the log-probabilities of a prompt's own tokens, for which vLLM takes
+        nothing from its cache. A prompt that does not fit costs that request. Raises ValueError for
+        a choice of no tokens.
         """
-        endings = [self._tokenizer(text, add_special_tokens=False).input_ids for text in choices]
-        if not all(endings):
-            raise ValueError("a choice of no tokens has no probability")
+        ids = [self._tokenizer(text, add_special_tokens=False).input_ids for text in choices]
+        endings = choice_endings(ids, first_tokens)
         scores: dict[int, ChoiceScores] = {}
         prompts: dict[int, list[int]] = {}
         for index in prefix_order(requests):
             try:
-                prompts[index], _ = encode_chat(self._tokenizer, requests[index].messages, False)
+                prompts[index], _ = encode_chat(self._tokenizer, requests[index].messages, thinking)
             except TypeError:
                 scores[index] = ChoiceScores(error=NO_TOKENS)
         one_each = all(len(ending) == 1 for ending in endings)

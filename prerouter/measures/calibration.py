@@ -72,7 +72,9 @@ class Calibration(Record):
 
 
 def from_odds(odds: float) -> float:
-    """The probability whose log-odds are `odds`: 1 / (1 + e^-odds)."""
+    """The probability whose log-odds are `odds`: 1 / (1 + e^-odds). StageError for no number."""
+    if math.isnan(odds):
+        raise StageError(PLACE, "log-odds that are no number", "a number, or an infinity")
     # Past this, e to the power overflows; the probability has long been 0.
     return 1 / (1 + math.exp(-odds)) if odds > -700 else 0.0
 

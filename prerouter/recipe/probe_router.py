@@ -39,6 +39,10 @@ class ProbeRouterSection(Section):
         1.0,
     )
     folds: Annotated[int, Field(ge=2, le=20)] = 5
+    max_cases: Annotated[
+        int | None,
+        Field(gt=0, description="to learn from, a seeded sample by label; all where absent"),
+    ] = None
 
     @model_validator(mode="after")
     def _prompt_is_a_models_own(self) -> Self:

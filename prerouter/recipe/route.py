@@ -129,6 +129,9 @@ class EvaluateSection(Section):
     probes: Annotated[
         tuple[Path, ...], Field(description="CSV files of a probe study, for their curves")
     ] = ()
+    studies: Annotated[
+        tuple[Path, ...], Field(description="folders of prompt studies, runs/NAME/study")
+    ] = ()
 
 
 class PublishSection(Section):

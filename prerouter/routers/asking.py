@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +10,9 @@ from dataclasses import dataclass
 from prerouter.core.protocols import Engine, GenerationRequest, Sampling
 from prerouter.core.records import DecisionFailure
 from prerouter.measures.calibration import from_odds
-from prerouter.prompts.trace import TraceError, TraceReason, bare_reply
+from prerouter.prompts.trace import TraceError, bare_reply
 from prerouter.recipe.checks import AskBy
+from prerouter.routers.failures import call_failure, no_odds, reply_failure, second_odds
 
 _MAX_REPLY_TOKENS = 16
 
@@ -48,20 +48,22 @@ def _scored(
     engine: Engine, requests: Sequence[GenerationRequest], words: tuple[str, str]
 ) -> list[Word]:
     found = []
+    # Each word whole: a model that was not trained to write one of them may begin something else.
     for scores in engine.score_choices(requests, list(words)):
+        chosen, p_second, failure, raw = None, None, None, scores.error
         if scores.error is not None:
-            found.append(Word(None, failure=DecisionFailure.CALL_FAILED, raw=scores.error))
-            continue
-        first, second = scores.log_probabilities
-        if first == second == -math.inf:
-            failure = DecisionFailure.UNPARSABLE
-            found.append(Word(None, failure=failure, raw="neither word is possible"))
-            continue
-        p_second = from_odds(second - first)
+            failure = call_failure(scores.error)
+        elif (odds := second_odds(scores.log_probabilities)) is None:
+            failure, raw = DecisionFailure.UNPARSABLE, no_odds(scores.log_probabilities)
+        else:
+            p_second = from_odds(odds)
+            chosen = int(p_second > 0.5)
         found.append(
             Word(
-                int(p_second > 0.5),
+                chosen,
                 p_second,
+                failure,
+                raw,
                 prompt_tokens=scores.prompt_tokens,
                 seconds=scores.seconds,
             )
@@ -87,7 +89,7 @@ def _written(
             chosen = _read(text, words)
             failure = None if chosen is not None else DecisionFailure.UNPARSABLE
         except TraceError as error:
-            failure = _FAILURES.get(error.reason, DecisionFailure.UNPARSABLE)
+            failure = reply_failure(error.reason, completion.error)
         found[index] = Word(
             chosen,
             failure=failure,
@@ -97,13 +99,6 @@ def _written(
             seconds=completion.seconds,
         )
     return [found[index] for index in range(len(requests))]
-
-
-_FAILURES = {
-    TraceReason.CALL_FAILED: DecisionFailure.CALL_FAILED,
-    TraceReason.CUT_OFF: DecisionFailure.CUT_OFF,
-    TraceReason.ENDLESS_WHITE_SPACE: DecisionFailure.CUT_OFF,
-}
 
 
 def _read(text: str, words: tuple[str, str]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,8 @@ class ClassifierRouter:
     """A router over a folder that `classify` wrote (safetensors, no code of a model's is run).
 
     p_lc is the softmax of the head's two outputs; LC where it is above 0.5. A prompt that the model
-    has no room for is a decision with a failure. Prompts are batched by length.
+    has no room for, or whose outputs are no numbers, is a decision with a failure. Prompts are
+    batched by length.
     """
 
     def __init__(
@@ -96,11 +98,14 @@ class ClassifierRouter:
             )
             seconds = (time.perf_counter() - began) / len(batch)
             for index, p_lc in zip(batch, chances, strict=True):
+                known = math.isfinite(p_lc)
                 decided[index] = Decision(
                     case_id=cases[index].case_id,
                     router=self.name,
-                    route=Route.LC if p_lc > 0.5 else Route.RAG,
-                    p_lc=p_lc,
+                    route=(Route.LC if p_lc > 0.5 else Route.RAG) if known else None,
+                    failure=None if known else DecisionFailure.UNPARSABLE,
+                    p_lc=p_lc if known else None,
+                    raw=None if known else "the head's outputs are no numbers",
                     model=self._priced_as,
                     calls=1,
                     prompt_tokens=len(prompts[index]),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from prerouter.core.errors import CheckpointError, PrerouterError
+from prerouter.core.errors import CheckpointError, InputError, PrerouterError
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
 from prerouter.core.records import (
     ROUTES,
@@ -19,17 +19,16 @@ from prerouter.core.records import (
     RoutingCase,
     StudentMode,
 )
-from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
+from prerouter.engines.transformers import TransformersModel
 from prerouter.measures.calibration import apply_temperature, from_odds
 from prerouter.prompts.render import StudentForm, prompt_hash, render_student
-from prerouter.prompts.trace import TraceError, TraceReason, parse_trace, trace_schema
+from prerouter.prompts.trace import TraceError, parse_trace, trace_schema
 from prerouter.publishing.checkpoint import ROUTER_FILE, read_router
 from prerouter.publishing.threshold import Threshold
 from prerouter.publishing.weights import check_model_size
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.teach import PromptPart
-
-_CUT_OFF = (TraceReason.CUT_OFF, TraceReason.ENDLESS_WHITE_SPACE)
+from prerouter.routers.failures import call_failure, no_odds, reply_failure, second_odds
 
 
 class LearnedRouter:
@@ -38,7 +37,9 @@ class LearnedRouter:
     It generates greedily. A reply that is no whole trace is a decision with a failure and the raw
     text, never a guess; `fallback` is what its maker advises to do then, and is not applied here.
     In mode `decide` it reads p_lc off one forward pass: how likely LC is as the next word against
-    RAG, the log-odds divided by `temperature`. It is LC where p_lc is above `threshold`.
+    RAG, the log-odds divided by `temperature`. It is LC where p_lc is above `threshold`. Words that
+    begin with different tokens are told apart by these alone: a student writes one of them and
+    nothing else, so that the rest of the word follows.
     `model` is what a price table calls the student. `without` names the parts that the traces
     lacked which it was trained on; `head_characters` and `rag` are the document heads and the
     retrieval that it was trained for. Nothing is inferred here: a router of the `generated` setting
@@ -100,9 +101,10 @@ class LearnedRouter:
 
         `mode` is the first that the router was trained in where it isn't given, and `threshold` the
         one that it was published with; a `Threshold` brings its temperature along. Raises
-        CheckpointError, also where the router was trained on other prompts than this version of
-        prerouter renders, or not in that mode, where the threshold was fitted to another checkpoint
-        and where the model can't be loaded.
+        InputError for a threshold in another mode than `decide`, and CheckpointError, also where
+        the router was trained on other prompts than this version of prerouter renders, or not in
+        that mode, where the threshold was fitted to another checkpoint and where the model can't be
+        loaded.
         """
         folder = Path(folder)
         config = read_router(folder, verify=verify)
@@ -121,6 +123,13 @@ class LearnedRouter:
                 f"the router was not trained to {mode}",
                 ", ".join(config.modes),
                 f"train it with train.mix: {{{mode}: 1}}",
+            )
+        if threshold is not None and mode is not StudentMode.DECIDE:
+            raise InputError(
+                "threshold",
+                f"is given, and the router is to {mode}, which takes none",
+                "mode decide",
+                'add --mode decide (mode="decide"), or leave the threshold out',
             )
         temperature = config.temperature
         if isinstance(threshold, Threshold):
@@ -171,34 +180,35 @@ class LearnedRouter:
         ]
 
     def _decide(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
-        scores = self._engine.score_choices(self._requests(cases), [*ROUTES])
+        scores = self._engine.score_choices(
+            self._requests(cases), [*ROUTES], self._sampling.thinking, first_tokens=True
+        )
         for case, scored in zip(cases, scores, strict=True):
-            p_lc, route, failure = None, None, None
-            if scored.error is None:
-                p_lc = self._p_lc(scored.log_probabilities)
-                route = Route.LC if p_lc > self._threshold else Route.RAG
-            else:
+            p_lc, route, failure, raw = None, None, None, scored.error
+            if scored.error is not None:
                 failure = call_failure(scored.error)
+            elif (odds := second_odds(scored.log_probabilities)) is None:
+                failure, raw = DecisionFailure.UNPARSABLE, no_odds(scored.log_probabilities)
+            else:
+                p_lc = self._p_lc(odds)
+                route = Route.LC if p_lc > self._threshold else Route.RAG
             yield Decision(
                 case_id=case.case_id,
                 router=self._name,
                 route=route,
                 failure=failure,
                 p_lc=p_lc,
-                raw=scored.error,
+                raw=raw,
                 model=self._model,
                 calls=1,
                 prompt_tokens=scored.prompt_tokens,
                 seconds=scored.seconds,
             )
 
-    def _p_lc(self, log_probabilities: Sequence[float]) -> float:
+    def _p_lc(self, odds: float) -> float:
         """LC against RAG alone: what else the model might have said is left out."""
-        by_route = dict(zip(ROUTES, log_probabilities, strict=True))
-        odds = by_route[Route.LC] - by_route[Route.RAG]
-        p_lc = from_odds(odds)
         # By the same steps as `calibrate` and the routing table take, rounding and all.
-        return float(apply_temperature([p_lc], self._temperature)[0])
+        return float(apply_temperature([from_odds(odds)], self._temperature)[0])
 
     def _explain(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         requests = self._requests(cases)
@@ -216,7 +226,7 @@ class LearnedRouter:
             parsed = parse_trace(completion.text, completion.finish_reason, without=self._without)
             route, rationale = parsed.decision, parsed.rationale
         except TraceError as error:
-            failure = _failure(error.reason, completion)
+            failure = reply_failure(error.reason, completion.error)
             raw = completion.error or completion.text
         return Decision(
             case_id=case.case_id,
@@ -244,15 +254,3 @@ def _load_model(folder: Path, dtype: Dtype, batch_size: int) -> TransformersMode
         raise CheckpointError(
             str(folder), f"can't be loaded: {type(error).__name__}: {error!s:.300}"
         ) from error
-
-
-def _failure(reason: TraceReason, completion: Completion) -> DecisionFailure:
-    if reason is TraceReason.CALL_FAILED:
-        return call_failure(completion.error or "")
-    return DecisionFailure.CUT_OFF if reason in _CUT_OFF else DecisionFailure.UNPARSABLE
-
-
-def call_failure(error: str) -> DecisionFailure:
-    """What a call that failed with `error` is as a decision."""
-    too_long = error.startswith(PROMPT_TOO_LONG)
-    return DecisionFailure.TOO_LONG if too_long else DecisionFailure.CALL_FAILED

@@ -41,7 +41,7 @@ from prerouter.probing.representations import (
 from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.probe_router import HeadKind, ProbePrompt
-from prerouter.routers.learned import call_failure
+from prerouter.routers.failures import call_failure
 from prerouter.routers.skops_file import (
     ABOUT_FILE,
     SkopsAbout,

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
-from prerouter.core.records import Decision, DecisionFailure, Reject, RoutingCase, Trace
+from prerouter.core.records import Decision, Reject, RoutingCase, Trace
 from prerouter.prompts.render import prompt_hash, render_teacher
 from prerouter.prompts.trace import (
     TraceError,
@@ -18,6 +18,7 @@ from prerouter.prompts.trace import (
     trace_schema,
 )
 from prerouter.recipe.teach import TeachSection
+from prerouter.routers.failures import reply_failure
 from prerouter.runs.rejects import cut_raw
 
 Due = tuple[RoutingCase, int]
@@ -140,14 +141,6 @@ def request_seed(seed: int, case: RoutingCase, sample: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-_FAILURES = {
-    TraceReason.CALL_FAILED: DecisionFailure.CALL_FAILED,
-    TraceReason.CUT_OFF: DecisionFailure.CUT_OFF,
-    TraceReason.ENDLESS_WHITE_SPACE: DecisionFailure.CUT_OFF,
-    TraceReason.UNCLOSED_THINKING: DecisionFailure.CUT_OFF,
-}
-
-
 def as_decision(result: Trace | Reject, router: str) -> Decision:
     """What a trace, or a reply that was none, is as a router's decision. A rejected reply's tokens
     aren't known any more: its call is counted, and they are not."""
@@ -162,11 +155,10 @@ def as_decision(result: Trace | Reject, router: str) -> Decision:
             prompt_tokens=result.prompt_tokens or 0,
             completion_tokens=result.completion_tokens or 0,
         )
-    failure = _FAILURES.get(TraceReason(result.reason), DecisionFailure.UNPARSABLE)
     return Decision(
         case_id=result.key.rpartition("|")[0],
         router=router,
-        failure=failure,
+        failure=reply_failure(TraceReason(result.reason), result.detail),
         raw=result.raw or result.detail,
         calls=1,
     )

@@ -114,8 +114,10 @@ class CheckedRouters:
         file = self._run.recipe.answers_file
         found = {(a.case_id, a.route): a for a in self._run.read(file, Answer)}
         if not found:
+            route = self._run.recipe.route
+            asked = [name for name in CHECKED if route and name in route.routers]
             raise StageError(
-                f"route.routers {', '.join(CHECKED)}",
+                f"route.routers {', '.join(asked)}",
                 "read answers, and there are none",
                 "an `answer` section, or answers brought along",
                 "leave these routers out",

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from prerouter.core.records import Label, RoutingCase, Split, SplitAssignment, StudentMode
 from prerouter.engines.embedded import resolve_model
-from prerouter.prompts.render import prompt_hash, render_student
+from prerouter.prompts.render import render_student
 from prerouter.recipe.recipe import Recipe
-from prerouter.runs.model_files import list_model_files, lost_model_files, model_inputs
+from prerouter.runs.model_files import list_model_files
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.training.classifier import MODEL_DIR, LabelledPrompt, train_classifier
+from prerouter.training.student_files import lost_student, student_inputs
 
 
 def labelled_prompts(
@@ -55,24 +56,13 @@ def _run(run: StageRun) -> None:
     run.report.update(report.model_dump(mode="json", exclude={"rejects"}))
 
 
-def _inputs(recipe: Recipe) -> dict[str, str]:
-    section = recipe.classify
-    assert section is not None
-    return {"student prompt": prompt_hash(section.prompt), **model_inputs(section.model)}
-
-
-def _lost(recipe: Recipe) -> list[str]:
-    folder = recipe.run_dir / "classify"
-    return lost_model_files(folder / "rows.jsonl", folder / MODEL_DIR)
-
-
 STAGE = Stage(
     name="classify",
     sections=lambda recipe: {"classify": recipe.classify, **recipe.unseen},
     parents=lambda recipe: (recipe.cases_file, "cases/split.jsonl", "label/rows.jsonl"),
     run=_run,
-    inputs=_inputs,
-    lost=_lost,
+    inputs=lambda recipe: student_inputs(recipe.classify),
+    lost=lambda recipe: lost_student(recipe.run_dir / "classify"),
     packages=("torch", "transformers", "peft", "accelerate"),
     shared=True,
 )

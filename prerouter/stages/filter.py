@@ -61,6 +61,14 @@ def student_form(recipe: Recipe) -> TraceForm | None:
     return frozenset(trace_steps(without)), "reflection" not in without
 
 
+def _parts(form: TraceForm | None) -> list[str] | None:
+    """The parts of a trace of that form, in their order."""
+    if form is None:
+        return None
+    steps, reflection = form
+    return [step.value for step in Step if step in steps] + ["reflection"] * reflection
+
+
 class Sieve:
     """Tells of each trace why it is refused (Chen et al., 2026, arXiv 2605.10235, rejection
     sampling).
@@ -274,7 +282,11 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
 
 STAGE = Stage(
     name="filter",
-    sections=lambda recipe: {"filter": recipe.filter, **recipe.unseen},
+    sections=lambda recipe: {
+        "filter": recipe.filter,
+        "train.form": _parts(student_form(recipe)),
+        **recipe.unseen,
+    },
     parents=lambda recipe: (
         "cases/rows.jsonl",
         "cases/references.jsonl",

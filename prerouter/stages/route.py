@@ -10,12 +10,14 @@ from prerouter.core.protocols import Router
 from prerouter.core.records import (
     Decision,
     Label,
+    MetadataSetting,
     RoutingCase,
     Split,
     SplitAssignment,
     StudentMode,
 )
 from prerouter.engines.transformers import TransformersModel
+from prerouter.measures.importances import IMPORTANCES
 from prerouter.prompts.checks import CHECK_FORMS
 from prerouter.prompts.render import prompt_hash
 from prerouter.publishing.checkpoint import ROUTER_FILE
@@ -34,6 +36,7 @@ from prerouter.runs.model_files import model_inputs
 from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.stages.checked_routers import CheckedRouters
+from prerouter.training.watch import sample_by_stratum
 
 Pairs = list[tuple[RoutingCase, Label]]
 
@@ -44,13 +47,16 @@ def decision_key(decision: Decision) -> str:
 
 def fit_classical(run: StageRun, kind: ClassicalKind, pairs: Pairs, others: Pairs) -> Router:
     """Fit a baseline on the training labels, and keep it beside the decisions with what it rests
-    on, by the labels of the `others` that it decides."""
-    assert run.recipe.route is not None
-    router = ClassicalRouter(kind, run.recipe.seed, run.recipe.route.embedding).fit(pairs)
+    on, by the labels of the `others` that it decides. It sees the metadata that the student sees,
+    where one is trained."""
+    recipe = run.recipe
+    assert recipe.route is not None
+    metadata = recipe.train.metadata if recipe.train else MetadataSetting.FULL
+    router = ClassicalRouter(kind, recipe.seed, recipe.route.embedding, metadata).fit(pairs)
     folder = run.folder / "routers" / kind
     router.save(folder)
-    found = permutation_importances(router, others, run.recipe.seed)
-    write_json(folder / "importances.json", found.model_dump(mode="json"))
+    found = permutation_importances(router, others, recipe.seed)
+    write_json(folder / IMPORTANCES, found.model_dump(mode="json"))
     return router
 
 
@@ -87,7 +93,9 @@ def fit_probe_router(run: StageRun, pairs: Pairs) -> Router:
         priced_as=None if probe.model is not None or train is None else train.model,
     )
     settings = HeadSettings(probe.head, probe.layer, probe.c, probe.folds, run.recipe.seed)
-    router.fit(pairs, settings, run.folder / "states")
+    count = probe.max_cases or len(pairs)
+    learnt = sample_by_stratum(pairs, lambda pair: pair[1].route, count, run.recipe.seed)
+    router.fit(learnt, settings, run.folder / "states")
     router.save(run.folder / "routers" / "probe_router")
     return router
 

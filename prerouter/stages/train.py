@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import (
     Decision,
     Example,
@@ -16,16 +17,18 @@ from prerouter.core.records import (
 )
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.transformers import TransformersModel
-from prerouter.prompts.render import prompt_hash
+from prerouter.measures.traces import trace_key
+from prerouter.prompts.trace import TraceError
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.route import RouteSection
 from prerouter.recipe.teach import PromptPart
 from prerouter.recipe.train import TrainSection
 from prerouter.routers.learned import LearnedRouter
-from prerouter.runs.model_files import list_model_files, lost_model_files, model_inputs
+from prerouter.runs.model_files import list_model_files
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.training.examples import make_example
 from prerouter.training.sft import MODEL_DIR, train_student
+from prerouter.training.student_files import lost_student, student_inputs
 from prerouter.training.watch import Watch, sample_by_stratum
 
 if TYPE_CHECKING:
@@ -40,7 +43,8 @@ def make_examples(
     without: tuple[PromptPart, ...],
 ) -> list[Example]:
     """The examples of each kept trace of the training and validation splits, in their order: as
-    many of each mode as `section.mix` says. `cases` goes by case id, `sides` by question id."""
+    many of each mode as `section.mix` says. `cases` goes by case id, `sides` by question id. Raises
+    StageError for a trace that isn't of the student's form."""
     examples = []
     for trace in traces:
         case = cases[trace.case_id]
@@ -48,9 +52,17 @@ def make_examples(
         assert side is not Split.TEST, "the filter keeps no test case"
         for mode, count in section.mix.counts.items():
             if count:
-                made = make_example(
-                    case, trace, side, section.prompt, section.metadata, without, mode
-                )
+                try:
+                    made = make_example(
+                        case, trace, side, section.prompt, section.metadata, without, mode
+                    )
+                except TraceError as error:
+                    raise StageError(
+                        f"train, trace {trace_key(trace)}",
+                        f"has another form than the student writes: {error}",
+                        "traces that `filter` kept for this recipe",
+                        "run `prerouter filter` again",
+                    ) from None
                 examples += [made] * count
     return examples
 
@@ -144,17 +156,6 @@ def reads_labels(section: TrainSection | None) -> bool:
     return section is not None and bool(section.watch or section.weights)
 
 
-def _inputs(recipe: Recipe) -> dict[str, str]:
-    section = recipe.train
-    assert section is not None
-    return {"student prompt": prompt_hash(section.prompt), **model_inputs(section.model)}
-
-
-def _lost(recipe: Recipe) -> list[str]:
-    folder = recipe.run_dir / "train"
-    return lost_model_files(folder / "rows.jsonl", folder / MODEL_DIR)
-
-
 STAGE = Stage(
     name="train",
     sections=lambda recipe: {
@@ -169,8 +170,8 @@ STAGE = Stage(
         *(("label/rows.jsonl",) if reads_labels(recipe.train) else ()),
     ),
     run=_run,
-    inputs=_inputs,
-    lost=_lost,
+    inputs=lambda recipe: student_inputs(recipe.train),
+    lost=lambda recipe: lost_student(recipe.run_dir / "train"),
     packages=("torch", "transformers", "trl", "peft", "accelerate"),
     shared=True,
 )

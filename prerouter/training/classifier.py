@@ -146,11 +146,12 @@ def train_classifier(
             "classify": section.model_dump(mode="json"),
             "model": model_path,
             "seed": seed,
-            "processes": world_size(),
             "rows": kept,
         }
+        run = resume.fingerprint(identity, [])
+        resume.check_processes(checkpoints, run, "classify")
         with trainer.accelerator.main_process_first():
-            checkpoint = resume.prepare(checkpoints, resume.fingerprint(identity, []))
+            checkpoint = resume.prepare(checkpoints, run)
         trainer.add_callback(make_callback(progress, checkpoints, "classify.arguments"))
         trainable, total = count_parameters(trainer.model)
         started = time.monotonic()

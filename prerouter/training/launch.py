@@ -40,9 +40,11 @@ def telling_of_deaths(place: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not _GONE.search(str(error)):
+        message = " ".join(str(error).split())
+        if not _GONE.search(message):
             raise
-        raise _death(place) from error
+        # The words are a library's and guessed at: whoever reads the line can judge for himself.
+        raise _death(place, f" ({message[:300]})") from error
     finally:
         if here:
             signal.signal(signal.SIGTERM, previous)
@@ -52,10 +54,11 @@ class ProcessDiedError(StageError):
     """Another process of the launch is gone; the checkpoints stand."""
 
 
-def _death(place: str) -> ProcessDiedError:
+def _death(place: str, told: str = "") -> ProcessDiedError:
     return ProcessDiedError(
         place,
-        f"one of {world_size()} processes has died, or was stopped, and the others stop with it",
+        f"one of {world_size()} processes has died, or was stopped, and the others stop with it"
+        f"{told}",
         next_step="look at its own message (memory, most often) and launch again: training goes on "
         "from the last checkpoint",
     )
@@ -152,14 +155,8 @@ def gather_weights(trainer: Trainer) -> dict[str, Tensor]:
 @contextmanager
 def whole_model(trainer: Trainer) -> Iterator[Any]:
     """The student with all its weights in place, for generation. All processes have to enter it;
-    then each of them can generate by itself."""
+    then each of them can generate by itself. Not for FSDP, which gathers in every forward pass."""
     from trl.models.utils import unwrap_model_for_generation
 
-    if trainer.is_fsdp_enabled and not trainer.accelerator.is_fsdp2:
-        from torch.distributed.fsdp import FullyShardedDataParallel
-
-        with FullyShardedDataParallel.summon_full_params(trainer.model_wrapped, writeback=False):
-            yield trainer.accelerator.unwrap_model(trainer.model)
-        return
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
         yield model

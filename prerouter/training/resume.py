@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import Example
+from prerouter.runs.processes import world_size
 
 COMPLETE = "complete.json"
 """Written into a checkpoint's folder last: without it, the checkpoint is torn."""
 
 FINGERPRINT = "fingerprint"
+PROCESSES = "processes"
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
@@ -33,17 +36,32 @@ def mark_complete(checkpoints: Path, step: int) -> None:
     path.write_text(json.dumps({"step": step}), encoding="utf-8")
 
 
+def check_processes(checkpoints: Path, run: str, place: str) -> None:
+    """Raises StageError where a checkpoint of this run stands which another number of processes
+    made: it goes on with as many, and is too dear to be dropped without a word. Every process of a
+    launch calls it before the first of them calls `prepare`."""
+    whole = any(checkpoints.glob(f"checkpoint-*/{COMPLETE}"))
+    made_by = _text(checkpoints / PROCESSES)
+    if whole and _text(checkpoints / FINGERPRINT) == run and made_by != str(world_size()):
+        raise StageError(
+            place,
+            f"checkpoints of {made_by} processes stand, and {world_size()} were launched",
+            f"{made_by} processes",
+            f"launch {made_by}, or begin anew by --force",
+        )
+
+
 def prepare(checkpoints: Path, run: str) -> Path | None:
     """The newest whole checkpoint of the run with this fingerprint, None where it begins anew.
 
     Removes what a kill left half written, and everything of a run with another fingerprint.
     """
-    identity = checkpoints / FINGERPRINT
-    if not identity.is_file() or identity.read_text(encoding="utf-8") != run:
+    if _text(checkpoints / FINGERPRINT) != run:
         shutil.rmtree(checkpoints, ignore_errors=True)
         checkpoints.mkdir(parents=True)
-        identity.write_text(run, encoding="utf-8")
-        return None
+        (checkpoints / FINGERPRINT).write_text(run, encoding="utf-8")
+    if _text(checkpoints / PROCESSES) != str(world_size()):
+        (checkpoints / PROCESSES).write_text(str(world_size()), encoding="utf-8")
     whole: dict[int, Path] = {}
     for path in sorted(checkpoints.iterdir()):
         match = _CHECKPOINT.fullmatch(path.name)
@@ -52,3 +70,7 @@ def prepare(checkpoints: Path, run: str) -> Path | None:
         elif path.is_dir():
             shutil.rmtree(path)
     return whole[max(whole)] if whole else None
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None

@@ -37,7 +37,7 @@ from prerouter.training.trainer import (
     load_tokenizer,
     sft_settings,
 )
-from prerouter.training.watch import Watch, check_watch, watch_callbacks
+from prerouter.training.watch import Watch, check_watch, check_whole, watch_callbacks
 from prerouter.training.weights import margin_weights
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def train_student(
     Several processes of one launcher call it with the same arguments; the first one writes. Raises
     RecipeError for settings that can't work, StageError for rows or batches that would teach
     something else, for a loss or a weight that is not finite, in which case nothing is exported,
-    and for another number of processes than was asked for.
+    and for another number of processes than was asked for, or than the checkpoints are of.
     """
     check_launch("train", section.processes)
     check_reporters(section.sft.get("report_to"))
@@ -89,8 +89,6 @@ def train_student(
             "model": model_path,
             "seed": seed,
             "trl": version("trl"),
-            # A checkpoint goes on with as many processes as it was made by.
-            "processes": world_size(),
         },
         [*train, *validation],
     )
@@ -158,6 +156,7 @@ def _train(
         weights,
     )
     check_trainer(trainer)
+    check_whole(watch, trainer)
     log_beside(trainer, folder / LOGS_DIR)
     checks.check_rows(kept, trainer.train_dataset, "train")
     if held_out:
@@ -168,6 +167,7 @@ def _train(
     if world_size() > 1 and trainer.is_world_process_zero():
         progress.note(describe_batch(trainer))
 
+    resume.check_processes(checkpoints, run, "train")
     with trainer.accelerator.main_process_first():
         checkpoint = resume.prepare(checkpoints, run)
     trainer.add_callback(make_callback(progress, checkpoints))

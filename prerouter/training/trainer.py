@@ -116,6 +116,11 @@ def build_trainer(
         )
     except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError("train", f"the trainer refuses it: {error}") from None
+    if quantised is not None:
+        # trl rounds the adapters over a quantised base to bfloat16, which loses small updates.
+        for parameter in trainer.model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
     trainer.remove_callback(PrinterCallback)
     return trainer
 

@@ -29,7 +29,12 @@ Item = TypeVar("Item")
 @dataclass(frozen=True)
 class Watch:
     """`decide` takes the live model and its tokenizer and gives one decision a case; `ideal` has
-    each case's ideal route; `patience` counts looks without a better route accuracy."""
+    each case's ideal route; `patience` counts looks without a better route accuracy.
+
+    The live model computes in the training's own precision (`train.dtype`) over float32 weights,
+    under DeepSpeed over its copies in that precision; the router of `route` has its weights rounded
+    to `route.dtype`, so that near ties can fall otherwise there.
+    """
 
     decide: Callable[[Any, PreTrainedTokenizerBase], Sequence[Decision]]
     ideal: Mapping[str, Route]
@@ -95,6 +100,18 @@ def watch_callbacks(watch: Watch, trainer: Trainer) -> list[TrainerCallback]:
         return [Looks()]
     stopping = EarlyStoppingCallback(watch.patience, early_stopping_threshold=1e3 * _TIE)
     return [Looks(), stopping]
+
+
+def check_whole(watch: Watch | None, trainer: Trainer) -> None:
+    """Raises StageError where the student can't be looked at: under FSDP every forward pass is one
+    of all processes, and the first would wait in it for the others for ever."""
+    if watch is not None and trainer.is_fsdp_enabled:
+        raise StageError(
+            "train.watch",
+            "the student can't be looked at under FSDP, where no process has it whole",
+            "train.watch with DDP, or with DeepSpeed ZeRO, of recipes/accelerate",
+            "launch by one of these, or --set train.watch=null, in later commands too",
+        )
 
 
 def check_watch(watch: Watch | None, validation: int) -> None:

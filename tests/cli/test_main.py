@@ -17,7 +17,7 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from prerouter.cli.main import app
+from prerouter.cli.main import app, main
 from prerouter.stages.pipeline import VERBS as VERBS_TO_STAGES
 from tests.e2e.runner import prerouter
 
@@ -110,6 +110,18 @@ def test_a_threshold_may_send_all_one_way(monkeypatch: pytest.MonkeyPatch, value
     given = ["decide", "--router=r", "--question=q", "--document=d", "--answer-model=m"]
     assert CliRunner().invoke(app, [*given, f"--threshold={value}"]).exit_code == 0
     assert asked == [float(value)]
+
+
+def test_an_error_of_the_system_without_a_number_is_told_in_its_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise OSError("the share is gone")
+
+    monkeypatch.setattr("prerouter.cli.main.app", fail)
+    with pytest.raises(SystemExit):
+        main()
+    assert capsys.readouterr().err == "error: system: the share is gone\n"
 
 
 def test_a_shell_can_ask_how_a_verb_goes_on() -> None:

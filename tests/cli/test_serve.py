@@ -42,6 +42,16 @@ def test_a_key_that_was_named_must_be_there(monkeypatch: pytest.MonkeyPatch) -> 
     assert "words" not in str(refused.value)
 
 
+@pytest.mark.parametrize("blank", ["", "  "])
+@pytest.mark.parametrize("name", [None, "PREROUTER_API_KEY"])
+def test_a_key_that_is_blank_is_no_leave_to_ask_for_none(
+    name: str | None, blank: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREROUTER_API_KEY", blank)
+    with pytest.raises(InputError, match="PREROUTER_API_KEY is blank"):
+        find_key(name)
+
+
 def test_one_threshold_is_enough() -> None:
     given = ["serve", "--router=r", "--threshold=0.5", "--threshold-file=t.json"]
     done = CliRunner().invoke(app, given)

@@ -105,8 +105,9 @@ def test_another_start_takes_the_place_of_the_first(model: Any) -> None:
     )
 
 
-@torch.inference_mode()
-def test_a_model_with_a_sliding_window_reads_each_prompt_whole() -> None:
+@pytest.fixture(scope="module")
+def sliding() -> Any:
+    """A model whose every layer sees eight tokens back."""
     config = Qwen3Config(
         vocab_size=64,
         hidden_size=16,
@@ -120,6 +121,41 @@ def test_a_model_with_a_sliding_window_reads_each_prompt_whole() -> None:
         max_window_layers=0,
     )
     torch.manual_seed(0)
-    reader = PromptReader(Qwen3ForCausalLM(config).eval(), "cpu")
+    return Qwen3ForCausalLM(config).eval()
+
+
+@torch.inference_mode()
+def test_a_model_with_a_sliding_window_reads_each_prompt_whole(sliding: Any) -> None:
+    reader = PromptReader(sliding, "cpu")
     reader.share(PROMPTS)
     assert reader.shared_tokens == 0
+
+
+ENDINGS = [[11, 12, 13], [11, 12], [14], [21, 22, 23]]
+
+
+def expected_scores(model: Any, prompt: list[int]) -> list[float]:
+    found = []
+    for ending in ENDINGS:
+        logits = model(torch.tensor([[*prompt, *ending]])).logits[0, len(prompt) - 1 : -1]
+        target = torch.tensor(ending)[:, None]
+        found.append(logits.log_softmax(-1).gather(-1, target).sum().item())
+    return found
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("kind", ["model", "sliding"])
+def test_endings_of_several_tokens_score_as_each_read_whole(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    model = request.getfixturevalue(kind)
+    reader = PromptReader(model, "cpu")
+    reader.share(PROMPTS)
+    assert min(map(len, PROMPTS)) > 8
+    _, after_states = reader.last_states(PROMPTS, ENDINGS)
+    for prompt, row, other in zip(
+        PROMPTS, reader.score(PROMPTS, ENDINGS), after_states, strict=True
+    ):
+        expected = pytest.approx(expected_scores(model, prompt), abs=1e-3)
+        assert row == expected
+        assert other == expected

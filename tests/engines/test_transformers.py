@@ -149,6 +149,98 @@ def test_choices_score_as_in_a_plain_forward_pass(
             assert score == pytest.approx(expected, abs=1e-3)
 
 
+WHOLE = ["RAG document", "LC"]
+
+
+def test_choices_that_begin_differently_are_told_apart_in_one_pass_a_batch(
+    tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = TransformersModel(str(tiny_model), dtype="float32", batch_size=4)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    ids = [tokenizer(choice, add_special_tokens=False).input_ids for choice in WHOLE]
+    assert max(map(len, ids)) > 1
+    begun = [tokenizer.decode(each[:1]) for each in ids]
+    start = "Both of these begin with the same sentence, which is long enough to share. "
+    asked = [request(start + text) for text in TEXTS]
+    expected = engine.score_choices(asked, begun)
+
+    passes = []
+    plain = engine._model.forward
+
+    def counted(**inputs: Any) -> Any:
+        passes.append(tuple(inputs["input_ids"].shape))
+        return plain(**inputs)
+
+    monkeypatch.setattr(engine._model, "forward", counted)
+    assert [row.log_probabilities for row in engine.score_choices(asked, begun)] == [
+        row.log_probabilities for row in expected
+    ]
+    passes.clear()
+    found = engine.score_choices(asked, WHOLE, first_tokens=True)
+    # What the prompts share was read before; six prompts are two batches of four at most.
+    assert [rows for rows, _ in passes] == [4, 2]
+    for row, one in zip(found, expected, strict=True):
+        assert row.log_probabilities == pytest.approx(one.log_probabilities, abs=1e-5)
+    passes.clear()
+    engine.score_choices(asked, WHOLE)
+    assert len(passes) > 2
+
+
+def test_choices_that_begin_alike_are_read_whole(engine: TransformersModel) -> None:
+    asked = [request(text) for text in TEXTS[:2]]
+    alike = ["LC document", "LC model"]
+    whole = engine.score_choices(asked, alike)
+    assert [
+        row.log_probabilities for row in engine.score_choices(asked, alike, first_tokens=True)
+    ] == [row.log_probabilities for row in whole]
+    first, second = whole[0].log_probabilities
+    assert first != second
+
+
+def test_a_first_token_tells_as_much_as_the_word_to_a_model_that_writes_either(
+    tiny_model: Path,
+) -> None:
+    """Taught both words over a handful of steps, the model writes the rest of a word it began."""
+    engine = TransformersModel(str(tiny_model), dtype="float32")
+    model, tokenizer = engine._model, engine._tokenizer
+    rows = []
+    for number, text in enumerate(TEXTS):
+        word = tokenizer(WHOLE[number % 2], add_special_tokens=False).input_ids
+        prompt = prompt_ids(tokenizer, text)[0].tolist()
+        rows.append((torch.tensor([prompt + word]), len(prompt)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    with torch.enable_grad():
+        for _ in range(25):
+            losses = [
+                torch.nn.functional.cross_entropy(
+                    model(ids).logits[0, start - 1 : -1], ids[0, start:]
+                )
+                for ids, start in rows
+            ]
+            optimizer.zero_grad()
+            torch.stack(losses).mean().backward()
+            optimizer.step()
+    asked = [request(text) for text in TEXTS]
+    taught = TransformersModel.of(model, tokenizer)
+    for whole, first in zip(
+        taught.score_choices(asked, WHOLE),
+        taught.score_choices(asked, WHOLE, first_tokens=True),
+        strict=True,
+    ):
+        p_whole, p_first = (
+            1 / (1 + math.exp(row.log_probabilities[0] - row.log_probabilities[1]))
+            for row in (whole, first)
+        )
+        assert p_first == pytest.approx(p_whole, abs=0.02)
+
+
+def test_choices_follow_the_thinking_switch(engine: TransformersModel) -> None:
+    asked = [request("Who?")]
+    plain, thinking = (engine.score_choices(asked, ["R", "L"], on)[0] for on in (False, True))
+    assert plain.prompt_tokens != thinking.prompt_tokens
+    assert plain.log_probabilities != thinking.log_probabilities
+
+
 def test_log_odds_of_a_bfloat16_model_are_not_rounded_to_its_logits(tiny_model: Path) -> None:
     engine = TransformersModel(str(tiny_model), dtype="bfloat16", batch_size=4)
     # Logits as large as a trained model's, where bfloat16 has steps of a sixteenth.

@@ -17,6 +17,7 @@ from prerouter.measures.calibration import (
     calibration,
     expected_calibration_error,
     fit_temperature,
+    from_odds,
     log_odds,
     reliability_bins,
 )
@@ -25,6 +26,13 @@ RNG = np.random.default_rng(7)
 TRUE_LOG_ODDS = RNG.normal(size=4000)
 TRUE_P = expit(TRUE_LOG_ODDS)
 LABELS = RNG.random(4000) < TRUE_P
+
+
+def test_odds_become_a_probability_and_no_number_becomes_none() -> None:
+    odds = [-np.inf, -1e4, -2.0, 0.0, 3.0, 1e4, np.inf]
+    assert [from_odds(each) for each in odds] == pytest.approx(list(expit(odds)))
+    with pytest.raises(StageError, match="no number"):
+        from_odds(float("nan"))
 
 
 @pytest.mark.parametrize("boldness", [0.4, 1.0, 3.0])

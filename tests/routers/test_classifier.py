@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
@@ -72,6 +73,16 @@ def test_a_prompt_without_room_costs_itself_alone(folder: Path) -> None:
     first, second = router(folder).route([long, short])
     assert (first.route, first.failure, first.p_lc) == (None, DecisionFailure.TOO_LONG, None)
     assert second.route is not None
+
+
+def test_a_head_whose_numbers_overflow_decides_nothing(folder: Path) -> None:
+    broken = router(folder)
+    broken._model.score.weight.data.fill_(math.nan)
+    decisions = list(broken.route([case for case, _ in pairs(3)]))
+    assert {(d.route, d.p_lc, d.failure) for d in decisions} == {
+        (None, None, DecisionFailure.UNPARSABLE)
+    }
+    assert all(d.calls == 1 and d.prompt_tokens for d in decisions)
 
 
 def test_weights_of_pickles_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import prerouter
-from prerouter.core.errors import CheckpointError, PrerouterError
+from prerouter.core.errors import CheckpointError, InputError, PrerouterError
 from prerouter.core.protocols import (
     ChoiceScores,
     Completion,
@@ -60,6 +60,10 @@ def case(number: int, head: str = "It begins.") -> RoutingCase:
     )
 
 
+# By a prompt's tokens: a model whose numbers overflowed, and one to which neither word is possible.
+NO_ODDS = {6_001: (math.nan, math.nan), 6_002: (-1.0, math.nan), 6_003: (-math.inf, -math.inf)}
+
+
 class ScriptedEngine:
     """Replies by a rule over the prompt, last request first, and keeps what it was asked."""
 
@@ -82,17 +86,25 @@ class ScriptedEngine:
             yield index, self.reply(requests[index].messages[-1].content)
 
     def score_choices(
-        self, requests: Sequence[GenerationRequest], choices: Sequence[str]
+        self,
+        requests: Sequence[GenerationRequest],
+        choices: Sequence[str],
+        thinking: bool = False,
+        *,
+        first_tokens: bool = False,
     ) -> list[ChoiceScores]:
         """LC has e times the probability of RAG for each thousand tokens that pass 5,000."""
-        self.calls.append((list(requests), Sampling(max_tokens=1)))
+        self.calls.append((list(requests), Sampling(max_tokens=1, thinking=thinking)))
         assert list(choices) == ["RAG", "LC"]
+        assert first_tokens
         return [self._scored(request.messages[-1].content) for request in requests]
 
     def _scored(self, prompt: str) -> ChoiceScores:
         tokens = int(prompt.partition("tokens: ")[2].split()[0])
         if tokens > 90_000:
             return ChoiceScores(prompt_tokens=99, error=f"{PROMPT_TOO_LONG}: 99 tokens")
+        if tokens in NO_ODDS:
+            return ChoiceScores(NO_ODDS[tokens], 40, seconds=0.25)
         return ChoiceScores((-5.0, -5.0 + (tokens - 5_000) / 1_000), 40, seconds=0.25)
 
 
@@ -223,6 +235,23 @@ def test_a_route_named_at_once_is_that_of_the_likelier_word() -> None:
     assert asked == render_student(cases[0], "compact", FULL, StudentMode.DECIDE)
 
 
+def test_odds_that_are_no_number_are_a_failure_and_never_a_route() -> None:
+    cases = [case(tokens - 5_000) for tokens in NO_ODDS]
+    for decision in learned(ScriptedEngine(parity), mode=StudentMode.DECIDE).decide(cases):
+        assert (decision.route, decision.p_lc) == (None, None)
+        assert decision.failure is DecisionFailure.UNPARSABLE
+        assert "no odds between" in (decision.raw or "")
+        assert (decision.calls, decision.prompt_tokens, decision.seconds) == (1, 40, 0.25)
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_a_word_is_asked_for_with_the_switch_the_student_was_trained_with(thinking: bool) -> None:
+    engine = ScriptedEngine(parity)
+    router = LearnedRouter("s", engine, "compact", FULL, thinking, 80, mode=StudentMode.DECIDE)
+    router.decide(case(1))
+    assert engine.calls[0][1].thinking is thinking
+
+
 @pytest.mark.parametrize(
     ("options", "p_lc", "route"),
     [
@@ -330,6 +359,17 @@ def test_a_folder_decides_in_the_modes_it_was_trained_in(tiny: Path, tmp_path: P
     )
 
 
+def test_a_threshold_belongs_to_the_mode_that_takes_one(tiny: Path, tmp_path: Path) -> None:
+    modes = (StudentMode.EXPLAIN, StudentMode.DECIDE)
+    folder = publish(tiny, tmp_path / "router", modes=modes)
+    fitted = Threshold(threshold=0.4, threshold_for=file_sha256(folder / "model.safetensors"))
+    for threshold in (0.4, fitted):
+        for mode in (None, StudentMode.EXPLAIN):
+            with pytest.raises(InputError, match=r"threshold: is given.* add --mode decide"):
+                LearnedRouter.from_pretrained(folder, mode=mode, threshold=threshold)
+        LearnedRouter.from_pretrained(folder, mode="decide", threshold=threshold)
+
+
 def test_a_mode_that_was_not_trained_is_refused(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="was not trained to decide; explain; train it"):
         LearnedRouter.from_pretrained(publish(tiny, tmp_path / "router"), mode=StudentMode.DECIDE)
@@ -386,13 +426,19 @@ def rewrite(folder: Path, name: str, text: str) -> None:
         {"head_dim": 1_000_000},
         {"vocab_size": 16_000_000},
         {"hidden_size": -64, "vocab_size": -64},
+        {"num_hidden_layers": 1},
+        {"num_key_value_heads": 4},
+        {"tie_word_embeddings": False},
+        {"model_type": "qwen3_moe", "num_experts": 16_000_000, "moe_intermediate_size": 1},
+        {"model_type": "qwen3_moe", "num_experts": 2, "moe_intermediate_size": 16_000_000},
     ],
 )
 def test_a_model_that_its_weights_do_not_hold_is_never_built(
     config: dict[str, object], tiny: Path, tmp_path: Path
 ) -> None:
     folder = publish(tiny, tmp_path / "router")
-    own = {} if "model_type" in config else json.loads((folder / "config.json").read_text())
+    whole = json.loads((folder / "config.json").read_text())
+    own = {} if list(config) == ["model_type"] else whole
     rewrite(folder, "config.json", json.dumps({**own, **config}))
     with pytest.raises(CheckpointError, match=r"config\.json: describes "):
         LearnedRouter.from_pretrained(folder)

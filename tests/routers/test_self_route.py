@@ -9,6 +9,7 @@ import pytest
 
 from prerouter.core.protocols import ChoiceScores, Completion, GenerationRequest
 from prerouter.core.records import Answer, DecisionFailure, MissingReason, Route, RoutingCase
+from prerouter.engines.transformers import PROMPT_TOO_LONG
 from prerouter.prompts.answer import DECLINE
 from prerouter.prompts.checks import VERDICTS
 from prerouter.recipe.checks import AskBy
@@ -53,6 +54,14 @@ def test_over_long_units_it_chooses_between_these_and_the_document() -> None:
     assert {d.wrote for d in found} == {Route.LONG_RAG}
 
 
+NO_SCORES = {
+    "Broken?": ChoiceScores(error="the call failed"),
+    "Long?": ChoiceScores(prompt_tokens=9_000, error=f"{PROMPT_TOO_LONG}: 9000", seconds=0.5),
+    "Overflown?": ChoiceScores((math.nan, math.nan), 40),
+    "Neither?": ChoiceScores((-math.inf, -math.inf), 40),
+}
+
+
 class Verdicts(ScriptedModel):
     """Says "answerable" where the excerpts hold the question's first word."""
 
@@ -63,8 +72,8 @@ class Verdicts(ScriptedModel):
         self.calls.append(list(requests))
         found = []
         for request in requests:
-            if question_of(request) == "Broken?":
-                found.append(ChoiceScores(error="the call failed"))
+            if question_of(request) in NO_SCORES:
+                found.append(NO_SCORES[question_of(request)])
                 continue
             holds = question_of(request).rstrip("?") in " ".join(shown(request))
             p = 0.9 if holds else 0.2
@@ -91,6 +100,24 @@ def test_a_verdict_is_a_call_of_its_own_with_a_probability() -> None:
     assert found["d"].failure is DecisionFailure.CALL_FAILED
     assert [question_of(request) for request in model.requests] == ["harbour?"] * 2 + ["Broken?"]
     assert {decision.wrote for decision in found.values()} == {None}
+
+
+@pytest.mark.parametrize(
+    ("question", "failure", "tokens"),
+    [
+        ("Long?", DecisionFailure.TOO_LONG, 9_000),
+        ("Overflown?", DecisionFailure.UNPARSABLE, 40),
+        ("Neither?", DecisionFailure.UNPARSABLE, 40),
+    ],
+)
+def test_what_gives_no_odds_is_no_verdict_and_its_tokens_are_kept(
+    question: str, failure: DecisionFailure, tokens: int
+) -> None:
+    router = SelfRouteVerdict("v", lambda name: Verdicts(), lambda case: ["A mill."])
+    (decision,) = router.route([make_case(question)])
+    assert (decision.route, decision.p_lc, decision.failure) == (None, None, failure)
+    assert (decision.calls, decision.prompt_tokens) == (1, tokens)
+    assert decision.raw
 
 
 def test_passages_that_nobody_knows_are_no_verdict() -> None:

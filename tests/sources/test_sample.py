@@ -175,3 +175,14 @@ def test_a_sample_that_is_not_whole_is_refused(
         load_sample(section(copy), RAG)
     assert any(says in line for line in caught.value.lines)
     assert all("make_sample.py" in line for line in caught.value.lines)
+
+
+def test_an_error_of_the_system_without_a_number_is_told_in_its_words(
+    sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise OSError("the share is gone")
+
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(CombinedError, match=r"can't be read \(the share is gone\)"):
+        load_sample(section(sample), RAG)

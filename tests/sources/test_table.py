@@ -259,6 +259,19 @@ def test_a_bad_document_path(tmp_path: Path, document: str, reason: str, told: s
     assert len(loaded.cases) == 1
 
 
+def test_an_error_of_the_system_without_a_number_is_told_in_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> str:
+        raise OSError("the share is gone")
+
+    monkeypatch.setattr("prerouter.sources.table_documents.read_document", fail)
+    rows = [{"question": "q", "document_path": "good.txt"}]
+    path = _write(tmp_path / "cases.jsonl", rows)
+    (message,) = _lines(path, documents=_folder(tmp_path), answer_models=[{"name": "m"}])
+    assert "can't be read: the share is gone" in message
+
+
 def test_a_document_file_gives_head_length_and_body(tmp_path: Path) -> None:
     documents = _folder(tmp_path)
     rows = [

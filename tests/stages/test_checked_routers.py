@@ -22,7 +22,7 @@ from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import execute
 from prerouter.stages import answer, cases, evaluate, label, route, score
 
-from ..answering.scripted import ScriptedModel, question_of, window
+from ..answering.scripted import ScriptedModel, make_case, question_of, window
 
 COUNT = 48
 # Every third answer from passages is wrong, and its writer is uncertain.
@@ -213,6 +213,18 @@ def _split(lines: Sequence[str]) -> list[list[str]]:
     import csv
 
     return list(csv.reader(lines))
+
+
+def test_without_answers_those_that_were_asked_for_are_named(tmp_path: Path) -> None:
+    from types import SimpleNamespace
+
+    from prerouter.stages.checked_routers import CheckedRouters
+
+    found = load_recipe(write_recipe(tmp_path), ["route.routers=[always_rag, edar, self_route]"])
+    run: Any = SimpleNamespace(recipe=found, read=lambda file, model: iter(()))
+    router = CheckedRouters(run, [], {}).makers()["self_route"]()
+    with pytest.raises(StageError, match=r"route\.routers self_route, edar: read answers"):
+        list(router.route([make_case()]))
 
 
 def test_a_given_threshold_needs_no_development_split(

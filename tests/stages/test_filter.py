@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 from collections import Counter
+from typing import Any
 
 from prerouter.core.records import Rationale, Route, Split, Step, Trace
-from prerouter.stages.filter import FilterReason, Sieve, balance
+from prerouter.recipe.recipe import Recipe
+from prerouter.stages.filter import STAGE, FilterReason, Sieve, balance
 
 LABELS = {"a": Route.RAG, "b": Route.LC, "held": Route.RAG}
 SIDES = {"a": Split.TRAIN, "b": Split.VALIDATION, "held": Split.TEST, "c": Split.TRAIN}
@@ -68,6 +71,23 @@ def test_balance_leaves_out_a_seeded_choice_of_the_larger_route() -> None:
 def test_a_trace_whose_key_stands_twice_is_counted() -> None:
     traces = [trace("a", Route.RAG, 0, "one"), trace("a", Route.RAG, 0, "two")]
     assert reasons(traces, per_case=2) == [None, FilterReason.SAME_KEY]
+
+
+def test_a_student_that_is_to_be_trained_is_part_of_what_was_filtered_for() -> None:
+    data: dict[str, Any] = {
+        "name": "run",
+        "cases": {"source": "table", "path": "mine.csv"},
+        "teach": {"teacher": "guideline"},
+        "filter": {},
+        "train": {"model": "tiny"},
+    }
+    with_student, alone = (
+        Recipe.model_validate(data | {"train": train}) for train in (data["train"], None)
+    )
+    sections = [STAGE.sections(recipe) for recipe in (with_student, alone)]
+    assert sections[0]["filter"] == sections[1]["filter"]
+    assert sections[0] != sections[1]
+    json.dumps([each["train.form"] for each in sections])
 
 
 def test_a_trace_that_the_student_can_not_learn_is_refused() -> None:

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 import yaml
 
+from prerouter.core.errors import StageError
 from prerouter.core.protocols import SilentProgress
+from prerouter.core.records import (
+    AnswerModel,
+    DocumentProfile,
+    Rationale,
+    Route,
+    RoutingCase,
+    Split,
+    Step,
+    Trace,
+)
 from prerouter.recipe.recipe import Recipe, load_recipe
 from prerouter.recipe.train import WatchSection, WeightsSection
 from prerouter.runs.stage import Stage, execute
@@ -16,6 +27,15 @@ from prerouter.stages.pipeline import stages_of
 
 from ..e2e.runner import make_recipe
 from ..tiny_model import make_tiny_model
+
+CASE = RoutingCase(
+    case_id="case",
+    question_id="question",
+    group_id="group",
+    question="Who?",
+    document=DocumentProfile(document_id="d"),
+    answer_model=AnswerModel(name="reader"),
+)
 
 
 def recipe(model: str, routers: list[str]) -> Recipe:
@@ -48,6 +68,24 @@ def test_a_model_folder_whose_weights_change_is_another_input(
     weights.write_bytes(bytes(99) + b"1")
     os.utime(weights, ns=(1, 1))
     assert (stage.inputs(recipe(str(tmp_path), routers)) != before) is reads
+
+
+def test_a_trace_of_another_form_is_one_line_that_says_what_to_do() -> None:
+    found = recipe("tiny", ["student"])
+    assert found.train is not None
+    half = Trace(
+        case_id="case",
+        teacher="people",
+        rationale=Rationale(steps={Step.EFFICIENCY: "RAG is cheap."}),
+        decision=Route.RAG,
+        prompt_hash="none",
+    )
+    with pytest.raises(StageError) as refused:
+        train.make_examples(
+            [half], {"case": CASE}, {"question": Split.TRAIN}, found.train, without=()
+        )
+    assert refused.value.line.startswith("train, trace case|people|0: has another form")
+    assert "run `prerouter filter` again" in refused.value.line
 
 
 def test_labels_are_read_where_training_looks_beyond_the_kept_traces() -> None:

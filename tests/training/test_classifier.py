@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from prerouter.core.errors import RecipeError, StageError
-from prerouter.core.protocols import SilentProgress
+from prerouter.core.protocols import Progress, SilentProgress
 from prerouter.core.records import Message, Route
 from prerouter.recipe.classify import SFT_ONLY_FIELDS, ClassifySection
 from prerouter.training.classifier import (
@@ -26,7 +26,11 @@ def prompt(number: int, words: str = "") -> LabelledPrompt:
 
 
 def train(
-    model: Path, folder: Path, rows: list[LabelledPrompt], **changes: Any
+    model: Path,
+    folder: Path,
+    rows: list[LabelledPrompt],
+    progress: Progress | None = None,
+    **changes: Any,
 ) -> ClassifierReport:
     arguments = {
         "max_steps": 40,
@@ -38,9 +42,8 @@ def train(
         model="tiny", device="cpu", dtype="float32", arguments=arguments, **changes
     )
     held_out = [prompt(20), prompt(21)]
-    return train_classifier(
-        rows, held_out, section, str(model), folder, 13, "test", SilentProgress()
-    )
+    told = progress or SilentProgress()
+    return train_classifier(rows, held_out, section, str(model), folder, 13, "test", told)
 
 
 @pytest.mark.parametrize("lora", [None, {"r": 8}])
@@ -76,6 +79,25 @@ def test_two_runs_with_one_seed_are_one(tiny_model_dir: Path, tmp_path: Path) ->
         train(tiny_model_dir, tmp_path / name, rows, arguments={"max_steps": 2})
         files.append((tmp_path / name / "model" / "model.safetensors").read_bytes())
     assert files[0] == files[1]
+
+
+def test_checkpoints_of_another_number_of_processes_are_told(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    class Stopping(SilentProgress):
+        def advance(self, steps: int = 1) -> None:
+            if steps and (tmp_path / "checkpoints" / "checkpoint-2").exists():
+                raise KeyboardInterrupt
+
+    rows, few = [prompt(n) for n in range(8)], {"max_steps": 4, "save_steps": 2}
+    with pytest.raises(KeyboardInterrupt):
+        train(tiny_model_dir, tmp_path, rows, progress=Stopping(), arguments=few)
+    made_by = tmp_path / "checkpoints" / "processes"
+    made_by.write_text("8")
+    with pytest.raises(StageError, match="classify: checkpoints of 8 processes stand, and 1 were"):
+        train(tiny_model_dir, tmp_path, rows, arguments=few)
+    made_by.write_text("1")
+    assert train(tiny_model_dir, tmp_path, rows, arguments=few).resumed_from == 2
 
 
 def test_a_prompt_over_the_limit_is_refused_and_counted(

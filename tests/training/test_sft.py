@@ -339,6 +339,10 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(
     (torn / "optimizer.pt").write_bytes(b"half")
 
     four = [example(n) for n in range(4)]
+    (checkpoints / "processes").write_text("8")
+    with pytest.raises(StageError, match="train: checkpoints of 8 processes stand, and 1 were"):
+        train(four, folder=folder, sft=RESUMABLE)
+    (checkpoints / "processes").write_text("1")
     resumed = train(four, folder=folder, sft=RESUMABLE)
     whole = train(four, folder=tmp_path / "whole", sft=RESUMABLE)
     assert (resumed.resumed_from, resumed.steps) == (3, 8)

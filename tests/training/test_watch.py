@@ -52,7 +52,12 @@ def test_a_sample_follows_its_seed() -> None:
 
 
 def run(
-    model: Path, folder: Path, looks: list[list[Decision]], patience: int | None = None, **sft: Any
+    model: Path,
+    folder: Path,
+    looks: list[list[Decision]],
+    patience: int | None = None,
+    dtype: str = "float32",
+    **sft: Any,
 ) -> tuple[TrainReport, list[Any]]:
     """A run with these decisions at its looks, and what the live model gave at each of them."""
     from prerouter.training.sft import train_student
@@ -64,7 +69,7 @@ def run(
         seen.append(live(tokenizer("question", return_tensors="pt").input_ids).logits.detach())
         return looks[len(seen) - 1]
 
-    plain = section(sft={"lr_scheduler_type": "constant", **sft}).model_dump()
+    plain = section(dtype=dtype, sft={"lr_scheduler_type": "constant", **sft}).model_dump()
     if looks:
         del plain["sft"]["save_strategy"]
         plain["watch"] = {"every": 2, "patience": patience}
@@ -108,6 +113,31 @@ def test_looking_changes_nothing_and_what_came_after_the_best_is_dropped(
     run(tiny_model_dir, tmp_path / "plain", [], max_steps=4)
     models = [tmp_path / name / "model" / "model.safetensors" for name in ("watched", "plain")]
     assert models[0].read_bytes() == models[1].read_bytes()
+
+
+def test_a_look_under_fsdp_is_refused_before_the_first_step(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prerouter.training import sft
+
+    def shard(trainer: Any) -> None:
+        trainer.is_fsdp_enabled = True
+
+    monkeypatch.setattr(sft, "check_trainer", shard)
+    with pytest.raises(StageError, match=r"train\.watch: .* under FSDP"):
+        run(tiny_model_dir, tmp_path, [GOOD], max_steps=2)
+    assert not (tmp_path / "checkpoints" / "fingerprint").exists()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_look_computes_in_the_precision_of_training(
+    dtype: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    _, seen = run(tiny_model_dir, tmp_path, [GOOD], dtype=dtype, max_steps=2)
+    rounded = torch.equal(seen[0], seen[0].to(torch.bfloat16).to(seen[0].dtype))
+    assert rounded == (dtype == "bfloat16")
 
 
 def test_nothing_to_look_at_is_an_error() -> None:

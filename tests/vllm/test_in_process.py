@@ -108,6 +108,26 @@ def test_it_keeps_its_scheduler_full_and_no_fuller(
     assert sorted(taken) == list(range(9))
 
 
+def test_words_that_begin_differently_take_one_prompt_a_case(
+    engine: VllmModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [request("Say RAG or LC."), request("Which route is dear? One word.")]
+    sent = []
+    plain = engine._engine.add_request
+
+    def counted(name: str, prompt: Any, parameters: Any) -> None:
+        sent.append(parameters.prompt_logprobs)
+        plain(name, prompt, parameters)
+
+    monkeypatch.setattr(engine._engine, "add_request", counted)
+    engine.score_choices(asked, CHOICES[:2], first_tokens=True)
+    # Log-probabilities of a prompt's own tokens would keep vLLM from reading its prefix cache.
+    assert sent == [None] * len(asked)
+    sent.clear()
+    engine.score_choices(asked, CHOICES[:2])
+    assert sent == [0] * 2 * len(asked)
+
+
 def test_choices_score_as_transformers_scores_them_and_nothing_stays(
     exact: TransformersModel,
 ) -> None:
@@ -118,6 +138,11 @@ def test_choices_score_as_transformers_scores_them_and_nothing_stays(
     for row, expected in zip(scores, exact.score_choices(asked, CHOICES), strict=True):
         assert row.log_probabilities == pytest.approx(expected.log_probabilities, abs=5e-3)
         assert all(math.exp(score) < 1 for score in row.log_probabilities)
+    words = CHOICES[:2]
+    firsts = engine.score_choices(asked, words, first_tokens=True)
+    expected = exact.score_choices(asked, words, first_tokens=True)
+    for row, other in zip(firsts, expected, strict=True):
+        assert row.log_probabilities == pytest.approx(other.log_probabilities, abs=5e-3)
     with pytest.raises(ValueError, match="no tokens"):
         engine.score_choices(asked, ["RAG", ""])
     started = set(multiprocessing.active_children()) - before

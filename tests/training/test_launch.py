@@ -1,0 +1,86 @@
+"""What is said where processes work together, or can't."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from prerouter.core.errors import StageError
+from prerouter.core.records import Route
+from prerouter.training import resume
+from prerouter.training.launch import ProcessDiedError, telling_of_deaths
+from prerouter.training.watch import Watch, check_whole
+
+WATCH = Watch(lambda model, tokenizer: [], {"a": Route.LC})
+
+
+def checkpoint_of(folder: Path, run: str, step: int = 3) -> None:
+    (folder / f"checkpoint-{step}").mkdir(exist_ok=True)
+    resume.mark_complete(folder, step)
+    assert resume.prepare(folder, run) == folder / f"checkpoint-{step}"
+
+
+@pytest.fixture
+def eight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The checkpoints of a run that eight processes made."""
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    folder = tmp_path / "checkpoints"
+    assert resume.prepare(folder, "run") is None
+    checkpoint_of(folder, "run")
+    return folder
+
+
+def test_checkpoints_of_another_number_of_processes_stand_and_are_told(
+    eight: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resume.check_processes(eight, "run", "train")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(StageError) as told:
+        resume.check_processes(eight, "run", "train")
+    assert told.value.line.startswith(
+        "train: checkpoints of 8 processes stand, and 4 were launched"
+    )
+    assert "--force" in told.value.line
+    assert (eight / "checkpoint-3").is_dir()
+
+
+def test_another_run_or_none_begins_with_as_many_as_are_launched(
+    eight: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    resume.check_processes(eight, "another run", "train")
+    resume.check_processes(tmp_path / "nothing", "run", "train")
+    # A run that was killed before its first checkpoint has nothing to lose.
+    (eight / "checkpoint-3" / resume.COMPLETE).unlink()
+    resume.check_processes(eight, "run", "train")
+    assert resume.prepare(eight, "run") is None
+    checkpoint_of(eight, "run")
+    resume.check_processes(eight, "run", "train")
+
+
+def trainer(fsdp: bool) -> Any:
+    return SimpleNamespace(is_fsdp_enabled=fsdp)
+
+
+def test_a_look_under_fsdp_is_refused_and_says_what_to_do() -> None:
+    with pytest.raises(StageError) as refused:
+        check_whole(WATCH, trainer(fsdp=True))
+    assert refused.value.line.startswith("train.watch: ")
+    assert "--set train.watch=null" in refused.value.line
+    check_whole(WATCH, trainer(fsdp=False))
+    check_whole(None, trainer(fsdp=True))
+
+
+def test_a_death_that_is_guessed_at_shows_the_words_it_is_guessed_from(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ProcessDiedError) as died, telling_of_deaths("train"):
+        raise RuntimeError("NCCL error:\n unhandled cuda error, out of memory")
+    assert died.value.line.startswith("train: one of 2 processes has died")
+    assert "(NCCL error: unhandled cuda error, out of memory)" in died.value.line
+    with pytest.raises(RuntimeError, match="shapes"), telling_of_deaths("train"):
+        raise RuntimeError("shapes don't match")
