@@ -9,7 +9,7 @@ from prerouter.publishing.checkpoint import may_replace
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.sections.probes import missing_probes
 from prerouter.reporting.sections.studies import missing_studies
-from prerouter.sources.human_scores import missing_human_scores
+from prerouter.sources.people import missing_table
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
 
@@ -18,7 +18,8 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
     """An error for every file or folder that isn't there, or that stands in the router's place."""
     errors: list[PrerouterError] = [
         *missing_sources(recipe),
-        *missing_human_scores(recipe),
+        *missing_table(recipe.score.human if recipe.score else None, "score.human"),
+        *missing_table(recipe.evaluate.triples if recipe.evaluate else None, "evaluate.triples"),
         *missing_traces(recipe.filter),
         *missing_probes(recipe.evaluate.probes if recipe.evaluate else ()),
         *missing_studies(recipe.evaluate.studies if recipe.evaluate else ()),

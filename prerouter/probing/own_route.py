@@ -7,6 +7,7 @@ of a study's row).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from prerouter.core.records import ROUTES, Route, StudentMode
@@ -23,9 +24,11 @@ def route_texts(prompt: ProbePrompt, mode: StudentMode) -> tuple[str, ...]:
     return tuple(f'{{"decision": "{route.value}"}}' for route in ROUTES)
 
 
-def likelier(log_probabilities: Sequence[float]) -> Route:
+def likelier(log_probabilities: Sequence[float]) -> Route | None:
     """The route with the higher log-probability, of two in the order of ROUTES; a tie goes to the
-    cheap one."""
+    cheap one. None where one is no number: a broken model has no route of its own."""
+    if any(map(math.isnan, log_probabilities)):
+        return None
     return max(
         zip(ROUTES, log_probabilities, strict=True),
         key=lambda pair: (pair[1], -ROUTES.index(pair[0])),

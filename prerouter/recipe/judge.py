@@ -41,14 +41,27 @@ class JudgeSection(Section):
         return self
 
 
-class HumanScores(Section):
-    """People's scores of answers, on the scale of `score`: CSV, JSONL or Parquet, one row a case
-    and route. The judge is measured against them; they change no label."""
+class PeoplesTable(Section):
+    """What people say of answers: CSV, JSONL or Parquet, one row a case and route."""
 
     path: Path
     case_id: str = "case_id"
     route: str = "route"
+
+
+class HumanScores(PeoplesTable):
+    """People's scores of answers, on the scale of `score`: CSV, JSONL or Parquet, one row a case
+    and route. The judge is measured against them; they change no label."""
+
     score: str = "score"
+
+
+class LabelledTriples(PeoplesTable):
+    """People's word on what was retrieved: CSV, JSONL or Parquet, one row a case and route (RAG or
+    LONG_RAG), and whether its passages answer the question. What a router escalates, or keeps, is
+    held against it; where there is none, against whether the passages hold all the evidence."""
+
+    answerable: str = "answerable"
 
 
 class FaithfulnessSection(Section):

@@ -12,6 +12,7 @@ from prerouter.recipe.base import Section
 from prerouter.recipe.checks import ChecksSection
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.hub import Language, Licence, RepoId
+from prerouter.recipe.judge import LabelledTriples
 from prerouter.recipe.probe_router import ProbeRouterSection
 
 RouterName = Literal[
@@ -126,6 +127,7 @@ class EvaluateSection(Section):
         int, Field(gt=0, description="of an answer whose tokens nobody counted")
     ] = 128
     worst_cases: Annotated[int, Field(ge=0, le=50, description="shown of each router")] = 5
+    triples: LabelledTriples | None = None
     probes: Annotated[
         tuple[Path, ...], Field(description="CSV files of a probe study, for their curves")
     ] = ()

@@ -12,6 +12,7 @@ from prerouter.core.records import (
     Label,
     PairedScore,
     Reference,
+    Route,
     RoutingCase,
 )
 from prerouter.measures.importances import Importances
@@ -40,7 +41,8 @@ class Material:
     """One evaluated split: `decisions` of every router hold exactly the `cases`.
 
     `manifests` are those of the stages that it was made from, parents first; `importances` those
-    of the routers that were fitted on features.
+    of the routers that were fitted on features; `triples` what people say of retrieved passages, by
+    case and route, where they say anything.
     """
 
     recipe: Recipe
@@ -56,6 +58,7 @@ class Material:
     calibrated: Calibrated | None
     manifests: Mapping[str, Manifest]
     importances: Sequence[Importances] = ()
+    triples: Mapping[tuple[str, Route], bool] | None = None
 
     @property
     def routers(self) -> list[str]:

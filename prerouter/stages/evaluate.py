@@ -15,6 +15,7 @@ from prerouter.core.records import (
     Label,
     PairedScore,
     Reference,
+    Route,
     RoutingCase,
     SplitAssignment,
 )
@@ -23,6 +24,7 @@ from prerouter.measures.routing import RoutingRow, routing_table
 from prerouter.measures.tuning import Calibrated, tune
 from prerouter.recipe.prices import PriceTable, load_prices
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.route import EvaluateSection
 from prerouter.reporting.material import Material
 from prerouter.reporting.report import PAGE, write_report
 from prerouter.reporting.sections.probes import missing_probes
@@ -31,6 +33,7 @@ from prerouter.reporting.tables import render_markdown, table_json
 from prerouter.runs.manifest import MANIFEST, lineage, write_json
 from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
+from prerouter.sources.people import check_known, missing_table, read_triples
 
 TABLE_JSON = "table.json"
 TABLE_MARKDOWN = "table.md"
@@ -127,6 +130,7 @@ def _write_report(
                 recipe.run_dir, [file.partition("/")[0] for file in _parents(recipe)]
             ),
             importances=[_importances(path) for path in _importance_files(recipe)],
+            triples=_triples(recipe.evaluate, run),
         ),
     )
     run.report["report"] = {
@@ -138,6 +142,15 @@ def _write_report(
     if written.note:
         run.report["report"]["note"] = written.note
         run.progress.note(f"evaluate: {written.note}")
+
+
+def _triples(section: EvaluateSection, run: StageRun) -> dict[tuple[str, Route], bool] | None:
+    if section.triples is None:
+        return None
+    said = read_triples(section.triples)
+    known = {case.case_id for case in run.read("cases/rows.jsonl", RoutingCase)}
+    check_known(said, known, section.triples.path)
+    return {(each.case_id, each.route): each.value for each in said}
 
 
 def _importance_files(recipe: Recipe) -> list[Path]:
@@ -200,8 +213,12 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     _, prices = load_prices(recipe.prices)
     for error in (*missing_probes(section.probes), *missing_studies(section.studies)):
         raise error
+    for error in missing_table(section.triples, "evaluate.triples"):
+        raise error
+    said = {"evaluate.triples": file_sha256(section.triples.path)} if section.triples else {}
     return {
         "prices": file_sha256(prices),
+        **said,
         **{f"evaluate.probes {path}": file_sha256(path) for path in section.probes},
         **{f"evaluate.studies {path}": file_sha256(path / MANIFEST) for path in section.studies},
         **{path.parent.name: file_sha256(path) for path in _importance_files(recipe)},

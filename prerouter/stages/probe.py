@@ -190,11 +190,12 @@ def _targets(
         return {case.case_id: case.task_type for case in cases if case.task_type}
     if row.own_route:
         return known.decisions.get(row.own_route, {})
-    return {
-        case.case_id: likelier(states.log_probabilities[index].tolist()).value
+    found = {
+        case.case_id: likelier(states.log_probabilities[index].tolist())
         for index, case in enumerate(cases)
         if states.known[index]
     }
+    return {case_id: route.value for case_id, route in found.items() if route is not None}
 
 
 def _asked(study: ProbeStudy, row: ProbeSubject) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.scores import ScoreSection
 from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
-from prerouter.sources.human_scores import HumanScore, check_known, read_human_scores
+from prerouter.sources.people import Said, check_known, read_human_scores
 
 RESAMPLES, CONFIDENCE = 1000, 0.95
 JUDGED = "judged.jsonl"
@@ -90,7 +90,7 @@ def missing_scores(cases: Iterable[RoutingCase], pairs: Iterable[PairedScore]) -
 
 
 def human_agreement(
-    people: Sequence[HumanScore],
+    people: Sequence[Said[float]],
     pairs: Iterable[PairedScore],
     group_of: Mapping[str, str],
     seed: int,
@@ -108,7 +108,7 @@ def human_agreement(
             missing[(arm.missing or MissingReason.NOT_GIVEN).value] += 1
         else:
             ours.append(arm.score)
-            theirs.append(human.score)
+            theirs.append(human.value)
             groups.append(group_of[human.case_id])
     report: dict[str, Any] = {
         "human_scores": len(people),
@@ -131,7 +131,7 @@ def _run(run: StageRun) -> None:
         run.write(JUDGED, judged.values())
     cases = list(run.read("cases/rows.jsonl", RoutingCase))
     group = {case.case_id: case.group_id for case in cases}
-    people: Sequence[HumanScore] = ()
+    people: Sequence[Said[float]] = ()
     if section.human:
         people = read_human_scores(section.human, section.scale)
         check_known(people, group, section.human.path)

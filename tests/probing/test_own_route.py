@@ -9,10 +9,16 @@ from prerouter.recipe.probe_router import ProbePrompt
 
 @pytest.mark.parametrize(
     ("log_probabilities", "route"),
-    [((-1.0, -2.0), Route.RAG), ((-2.0, -1.0), Route.LC), ((-1.0, -1.0), Route.RAG)],
+    [
+        ((-1.0, -2.0), Route.RAG),
+        ((-2.0, -1.0), Route.LC),
+        ((-1.0, -1.0), Route.RAG),
+        ((float("nan"), -1.0), None),
+        ((-1.0, float("nan")), None),
+    ],
 )
 def test_the_likelier_route_and_the_cheap_one_of_a_tie(
-    log_probabilities: tuple[float, float], route: Route
+    log_probabilities: tuple[float, float], route: Route | None
 ) -> None:
     assert likelier(log_probabilities) is route
 

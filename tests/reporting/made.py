@@ -20,6 +20,7 @@ def material(
     references: Sequence[Reference] = (),
     answers: Mapping[tuple[str, Route], Answer] | None = None,
     prices: Mapping[str, float] | None = None,
+    triples: Mapping[tuple[str, Route], bool] | None = None,
     **evaluate: Any,
 ) -> Material:
     """`prices` are USD for a million tokens of either kind, by model."""
@@ -53,6 +54,7 @@ def material(
         cases=made.cases,
         references=references,
         answers=answers or {},
+        triples=triples,
         prices=PriceTable(
             models={
                 name: Price(input=usd, output=usd, source="a test", date=date)

@@ -56,3 +56,24 @@ def test_a_model_that_bears_the_name_of_the_answer_model_checks_nothing() -> Non
     section = escalation(material(made(model=name, calls=1)))
     assert section.parts == ()
     assert "No router looked at an answer" in section.words[0]
+
+
+def test_what_people_say_of_the_passages_is_what_triggers_are_held_against() -> None:
+    evaluated = made(wrote=RAG)
+    ids = [case.case_id for case in evaluated.cases]
+    # Kept: two answerable, one not. Dropped: one answerable, one not, and one nobody spoke of.
+    said = dict(zip(ids[:5], [True, True, False, True, False], strict=True))
+    triples = {(case_id, RAG): answerable for case_id, answerable in said.items()}
+    section = escalation(material(evaluated, triples=triples))
+    rows = table(section, "escalation")
+    assert column(rows, "Answerable") == ["3"]
+    assert column(rows, "Not answerable") == ["2"]
+    assert column(rows, "Over-triggered")[0].startswith("33.3")
+    assert column(rows, "Under-triggered")[0].startswith("50.0")
+    assert "as people say" in " ".join(section.words)
+
+
+def test_triggers_without_triples_are_not_told() -> None:
+    rows = table(escalation(material(made(wrote=RAG), triples={})), "escalation")
+    assert column(rows, "Over-triggered") == ["n/a"]
+    assert column(rows, "Answerable") == ["0"]

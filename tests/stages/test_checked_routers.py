@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prerouter.core.errors import StageError
+from prerouter.core.errors import CombinedError, StageError
 from prerouter.core.protocols import ChoiceScores, Completion, GenerationRequest, SilentProgress
 from prerouter.core.records import Decision, Route, Split, SplitAssignment
 from prerouter.prompts.checks import VERDICTS
@@ -191,6 +191,30 @@ def test_the_report_tells_what_the_checks_were_worth(
     every = len(by_router(recipe)["edar_unclassified"])
     assert calls["edar_unclassified"] == pytest.approx(1 + escalated / every)
     assert calls["always_rag"] == 1.0
+
+
+def test_verdicts_are_held_against_what_people_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The model finds every third passage wanting; people find all of even number answerable.
+    path = tmp_path / "people.csv"
+    rows = [f"q{n:02}/reader,RAG,{'no' if n % 2 else 'yes'}" for n in range(COUNT)]
+    path.write_text("\n".join(["case_id,route,answerable", *rows, ""]), "utf-8")
+    recipe = run(write_recipe(tmp_path), monkeypatch, reply, f"evaluate.triples={{path: {path}}}")
+    lines = (recipe.run_dir / "evaluate/report/data/escalation.csv").read_text("utf-8").splitlines()
+    header, *table = _split(lines)
+    found = {row[0]: dict(zip(header, row, strict=True)) for row in table}
+    numbers = list(by_router(recipe)["self_route_verdict"])
+    row = found["self_route_verdict"]
+    odd = [number for number in numbers if number % 2]
+    assert int(row["Not answerable"]) == len(odd)
+    assert int(row["Answerable"]) == len(numbers) - len(odd)
+    kept = sum(number % 3 != 0 for number in odd)
+    assert float(row["Under-triggered"]) == pytest.approx(kept / len(odd))
+
+    path.write_text("case_id,route,answerable\nelsewhere,RAG,yes\n", "utf-8")
+    with pytest.raises(CombinedError, match="'elsewhere', of which there is no case"):
+        execute(evaluate.STAGE, recipe, SilentProgress())
 
 
 def test_an_answer_model_costs_what_the_model_behind_it_does(

@@ -38,7 +38,7 @@ from prerouter.reporting.sections.routing import share
 from prerouter.reporting.tables import fixed
 
 _PER_TOKENS = 1_000
-_NO_TRIPLE = Measured(note="n/a: no question whose evidence has its place in the document")
+_NO_TRIPLE = Measured(note="n/a: nobody said it, and no evidence has its place in the document")
 _NO_TOKENS = Measured(note="n/a: nobody counted the tokens of these answers")
 
 
@@ -68,6 +68,7 @@ def escalation(material: Material) -> Section:
     checked = {router: cases for router, cases in checked.items() if cases}
     if not checked:
         return Section("escalation", title, ["No router looked at an answer before it decided."])
+    held = "held all the evidence" if material.triples is None else "answer it, as people say"
     rows, types = [], []
     for router, cases in checked.items():
         groups = [each.case.group_id for each in cases]
@@ -95,6 +96,8 @@ def escalation(material: Material) -> Section:
                 measured_cell(efficiency, fixed),
                 measured_cell(triggers.over if triggers else _NO_TRIPLE, share),
                 measured_cell(triggers.under if triggers else _NO_TRIPLE, share),
+                count_cell(triggers.n_answerable if triggers else 0),
+                count_cell(triggers.n_unanswerable if triggers else 0),
                 measured_cell(factor, fixed),
             ]
         )
@@ -115,7 +118,7 @@ def escalation(material: Material) -> Section:
             "a classifier or another router had sent to LC before is in the routing table alone.",
             "P_route: share of decisions, to keep or to drop, that agree with whether the answer "
             "was right to keep (full marks, or no worse than LC's). Over-triggered: dropped though "
-            "the passages held all the evidence; under-triggered: kept though they did not.",
+            f"the passages {held}; under-triggered: kept though they did not.",
         ],
         [_main_table(rows), _type_table(types)],
     )
@@ -133,6 +136,8 @@ def _main_table(rows: list[list[Cell]]) -> Table:
             Column(f"QA for {_PER_TOKENS:,} tokens more"),
             Column("Over-triggered"),
             Column("Under-triggered"),
+            Column("Answerable"),
+            Column("Not answerable"),
             Column("Tokens, times RAG's"),
         ],
         rows=rows,
@@ -174,15 +179,17 @@ def _kinds(material: Material, cases: Sequence[_Checked]) -> list[str | None]:
 
 
 def _triggers(material: Material, cases: Sequence[_Checked]) -> TriggerRates | None:
-    """Against labelled triples: questions that the document answers, with their evidence's place,
-    and what was retrieved for them."""
+    """Against labelled triples: people's, where there are any; else questions that the document
+    answers, with their evidence's place, and what was retrieved for them."""
     references = {reference.question_id: reference for reference in material.references}
     escalated, answerable, groups = [], [], []
     for each in cases:
-        held = _evidence_held(
-            references.get(each.case.question_id),
-            material.answers.get((each.case.case_id, each.wrote)),
-        )
+        answer = (each.case.case_id, each.wrote)
+        if material.triples is not None:
+            held = material.triples.get(answer)
+        else:
+            reference = references.get(each.case.question_id)
+            held = _evidence_held(reference, material.answers.get(answer))
         if held is not None:
             escalated.append(each.escalated)
             answerable.append(held)
