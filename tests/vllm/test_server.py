@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,58 +13,23 @@ from prerouter.engines.embedded import resolve_model
 from prerouter.engines.openai import OpenAIServer
 from prerouter.engines.transformers import TransformersModel
 from prerouter.recipe.engine import OpenAIEngine
-from tests.vllm.traces import COUNT, MAX_MODEL_LEN, MODEL, guided_requests, parse, short_traces
-
-SECONDS_TO_START = 300
+from tests.vllm.serving import served
+from tests.vllm.traces import COUNT, MODEL, guided_requests, parse, short_traces
 
 
 @pytest.fixture(scope="module")
 def engine(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAIServer]:
-    os.environ.pop("OPENAI_API_KEY", None)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log"
-    with log.open("w") as lines:
-        server = subprocess.Popen(
-            [
-                repository / "scripts" / "serve_teacher.sh",
-                resolve_model(MODEL),
-                "--served-model-name=smollm2",
-                "--dtype=float32",
-                "--enforce-eager",
-                f"--max-model-len={MAX_MODEL_LEN}",
-            ],
-            env={**os.environ, "PORT": str(port), "PYTHON": sys.executable},
-            stdout=lines,
-            stderr=subprocess.STDOUT,
-        )
-    try:
-        _wait_until_up(server, port, log)
+    with served(repository, resolve_model(MODEL), "smollm2", log) as address:
         yield OpenAIServer(
             OpenAIEngine(
                 kind="openai",
                 model="smollm2",
-                base_url=f"http://127.0.0.1:{port}/v1",
+                base_url=address,
                 concurrency=COUNT,
                 max_attempts=1,
             )
         )
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(timeout=60)
-
-
-def _wait_until_up(server: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + SECONDS_TO_START
-    while time.monotonic() < deadline:
-        assert server.poll() is None, log.read_text()[-3000:]
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.5)
-    raise AssertionError(log.read_text()[-3000:])
 
 
 def request(text: str, seed: int | None = None) -> GenerationRequest:

@@ -16,10 +16,14 @@ MAX_MODEL_LEN = 3072
 MODEL = "embedded:SmolLM2-135M-Instruct"
 
 
+def cases(count: int = COUNT) -> list[RoutingCase]:
+    return [_case(number) for number in range(count)]
+
+
 def guided_requests(count: int = COUNT) -> list[GenerationRequest]:
     return [
-        GenerationRequest(render_teacher(_case(number), TeacherPrompt()), seed=number)
-        for number in range(count)
+        GenerationRequest(render_teacher(case, TeacherPrompt()), seed=number)
+        for number, case in enumerate(cases(count))
     ]
 
 

@@ -1,0 +1,51 @@
+"""A published folder behind `vllm serve`, as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from prerouter.core.records import MetadataSetting, Route, StudentMode
+from prerouter.engines.embedded import resolve_model
+from prerouter.engines.openai import OpenAIServer
+from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
+from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.recipe.engine import OpenAIEngine
+from prerouter.routers.learned import LearnedRouter
+from tests.vllm.serving import served
+from tests.vllm.traces import MODEL, cases
+
+
+def test_it_is_served_and_decides_as_in_process(repository: Path, tmp_path: Path) -> None:
+    config = RouterConfig(
+        prompt_form="compact",
+        metadata=MetadataSetting.FULL,
+        prompt_version=PROMPT_VERSION,
+        prompt_hash=prompt_hash("compact"),
+        thinking=False,
+        max_tokens=12,
+        modes=(StudentMode.EXPLAIN, StudentMode.DECIDE),
+        fallback=Route.RAG,
+        base_model="HuggingFaceTB/SmolLM2-135M-Instruct",
+        teacher="guideline",
+        provenance=Provenance(recipe="served", seed=1),
+    )
+    source = Path(resolve_model(MODEL))
+    folder = write_router(source, tmp_path / "router", config, "---\n---\n# Card\n")
+    asked = cases(8)
+    here = LearnedRouter.from_pretrained(folder, mode=StudentMode.DECIDE, dtype="float32")
+    expected = [decision.p_lc for decision in here.decide(asked)]
+    with served(repository, str(folder), "router", tmp_path / "log") as address:
+        there = LearnedRouter(
+            "served",
+            OpenAIServer(OpenAIEngine(kind="openai", model="router", base_url=address)),
+            config.prompt_form,
+            config.metadata,
+            config.thinking,
+            config.max_tokens,
+            mode=StudentMode.DECIDE,
+        )
+        found = [decision.p_lc for decision in there.decide(asked)]
+    assert len(set(expected)) == 8
+    assert found == pytest.approx(expected, abs=1e-3)
