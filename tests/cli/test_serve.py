@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 from prerouter.cli.main import app
 from prerouter.cli.serve import find_key
 from prerouter.core.errors import InputError
-from prerouter.core.records import AnswerModel, MetadataSetting, Route, StudentMode
-from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
-from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.core.records import AnswerModel, Route, StudentMode
+from prerouter.publishing.checkpoint import write_router
 from prerouter.runs.rows import file_sha256
 from prerouter.serving.client import Client, ServiceError
 from prerouter.serving.wire import AskedCase
 
+from ..router_config import router_config
 from ..tiny_model import make_tiny_model
 
 
@@ -65,19 +65,7 @@ def test_a_number_that_makes_no_sense_is_wrong_usage(option: str) -> None:
 
 
 def test_a_folder_is_served_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    config = RouterConfig(
-        prompt_form="compact",
-        metadata=MetadataSetting.FULL,
-        prompt_version=PROMPT_VERSION,
-        prompt_hash=prompt_hash("compact"),
-        thinking=False,
-        max_tokens=12,
-        modes=(StudentMode.EXPLAIN, StudentMode.DECIDE),
-        fallback=Route.LC,
-        base_model="tiny",
-        teacher="guideline",
-        provenance=Provenance(recipe="test", seed=1),
-    )
+    config = router_config()
     folder = write_router(make_tiny_model(tmp_path / "model"), tmp_path / "r", config, "# card\n")
     checkpoint = file_sha256(folder / "model.safetensors")
     threshold = tmp_path / "threshold.json"

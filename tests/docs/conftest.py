@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from prerouter.core.records import MetadataSetting, RagConfig, Route, StudentMode
-from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
-from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.core.records import RagConfig, Route, StudentMode
+from prerouter.publishing.checkpoint import write_router
 from prerouter.routers.guideline import GuidelineRouter
+from tests.router_config import router_config
 from tests.serving.running import running
 from tests.tiny_model import make_tiny_model
 
@@ -18,19 +18,10 @@ from tests.tiny_model import make_tiny_model
 @pytest.fixture(scope="session")
 def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two random layers that name a route at once: its decisions are whole, and mean nothing."""
-    config = RouterConfig(
-        prompt_form="compact",
-        metadata=MetadataSetting.FULL,
-        prompt_version=PROMPT_VERSION,
-        prompt_hash=prompt_hash("compact"),
+    config = router_config(
         rag=RagConfig(chunk_tokens=150, overlap_tokens=30),
-        thinking=False,
-        max_tokens=12,
         modes=(StudentMode.DECIDE, StudentMode.EXPLAIN),
         fallback=Route.RAG,
-        base_model="tiny",
-        teacher="guideline",
-        provenance=Provenance(recipe="docs", seed=1),
     )
     folder = tmp_path_factory.mktemp("router")
     model = make_tiny_model(folder / "model")

@@ -36,13 +36,14 @@ from prerouter.core.records import (
 from prerouter.engines.transformers import PROMPT_TOO_LONG, TransformersModel
 from prerouter.measures.calibration import apply_temperature
 from prerouter.measures.tuning import tune
-from prerouter.prompts.render import PROMPT_VERSION, prompt_hash, render_student
+from prerouter.prompts.render import render_student
 from prerouter.prompts.trace import format_trace, trace_schema
-from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.publishing.checkpoint import write_router
 from prerouter.publishing.threshold import Threshold
 from prerouter.routers.learned import LearnedRouter
 from prerouter.runs.rows import file_sha256
 
+from ..router_config import router_config
 from ..tiny_model import make_tiny_model
 
 FULL = MetadataSetting.FULL
@@ -299,19 +300,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def publish(model: Path, folder: Path, **changes: object) -> Path:
-    config = RouterConfig(
-        prompt_form="compact",
-        metadata=FULL,
-        prompt_version=PROMPT_VERSION,
-        prompt_hash=prompt_hash("compact"),
-        thinking=False,
-        max_tokens=12,
-        fallback=Route.LC,
-        base_model="tiny",
-        teacher="guideline",
-        provenance=Provenance(recipe="test", seed=1),
-    )
-    return write_router(model, folder, config.model_copy(update=changes), "---\n---\n# Card\n")
+    config = router_config(**{"modes": (StudentMode.EXPLAIN,), **changes})
+    return write_router(model, folder, config, "---\n---\n# Card\n")
 
 
 def test_a_folder_decides_as_the_model_did_before_it_was_saved(tiny: Path, tmp_path: Path) -> None:

@@ -6,31 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from prerouter.core.records import MetadataSetting, Route, StudentMode
+from prerouter.core.records import StudentMode
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.openai import OpenAIServer
-from prerouter.prompts.render import PROMPT_VERSION, prompt_hash
-from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
+from prerouter.publishing.checkpoint import write_router
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.routers.learned import LearnedRouter
+from tests.router_config import router_config
 from tests.vllm.serving import served
 from tests.vllm.traces import MODEL, cases
 
 
 def test_it_is_served_and_decides_as_in_process(repository: Path, tmp_path: Path) -> None:
-    config = RouterConfig(
-        prompt_form="compact",
-        metadata=MetadataSetting.FULL,
-        prompt_version=PROMPT_VERSION,
-        prompt_hash=prompt_hash("compact"),
-        thinking=False,
-        max_tokens=12,
-        modes=(StudentMode.EXPLAIN, StudentMode.DECIDE),
-        fallback=Route.RAG,
-        base_model="HuggingFaceTB/SmolLM2-135M-Instruct",
-        teacher="guideline",
-        provenance=Provenance(recipe="served", seed=1),
-    )
+    config = router_config()
     source = Path(resolve_model(MODEL))
     folder = write_router(source, tmp_path / "router", config, "---\n---\n# Card\n")
     asked = cases(8)
