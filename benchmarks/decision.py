@@ -185,7 +185,8 @@ def _operations(router: LearnedRouter, tokens: Sequence[Asked]) -> float:
     weights = sum(parameter.numel() for parameter in model.parameters()) - tables
     read = [count - shared for count, _ in tokens]
     pairs = sum(new * shared + new * (new + 1) / 2 for new in read)
-    channels = config.num_attention_heads * model.config.head_dim
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    channels = config.num_attention_heads * size
     attention = 4 * config.num_hidden_layers * channels * pairs
     return float(2 * weights * sum(read) + attention + 2 * head.numel() * len(read))
 

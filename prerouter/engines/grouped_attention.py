@@ -39,8 +39,8 @@ def grouped_attention(
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
     """Softmax attention, its weights in float32. `query` has shape (rows, heads, tokens, size),
-    `key` and `value` (rows, key heads, length, size), the mask is added; gives (rows, tokens,
-    heads, size)."""
+    `key` (rows, key heads, length, size), `value` the same with a size of its own, the mask is
+    added; gives (rows, tokens, heads, value size)."""
     import torch
 
     rows, heads, tokens, size = query.shape
@@ -52,7 +52,7 @@ def grouped_attention(
         scores = scores + attention_mask[:, :, None]
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
     mixed = weights.view(rows, key_heads, group * tokens, length) @ value
-    return mixed.view(rows, heads, tokens, size).transpose(1, 2).contiguous(), None
+    return mixed.view(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
 
 
 def _register() -> None:

@@ -59,7 +59,8 @@ class HumanScores(PeoplesTable):
 class LabelledTriples(PeoplesTable):
     """People's word on what was retrieved: CSV, JSONL or Parquet, one row a case and route (RAG or
     LONG_RAG), and whether its passages answer the question. What a router escalates, or keeps, is
-    held against it; where there is none, against whether the passages hold all the evidence."""
+    held against it, over the cases that it tells of. Without such a file it is whether the passages
+    hold all the evidence."""
 
     answerable: str = "answerable"
 

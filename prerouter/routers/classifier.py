@@ -16,6 +16,7 @@ from prerouter.core.records import (
     RoutingCase,
     StudentMode,
 )
+from prerouter.engines.quiet import without_bars
 from prerouter.prompts.render import StudentForm, render_student
 from prerouter.recipe.engine import Dtype
 from prerouter.training.classifier import classify_probabilities, encode_prompt
@@ -46,13 +47,14 @@ class ClassifierRouter:
         except ImportError as error:
             raise MissingDependencyError(error.name or "transformers", "train") from None
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                folder,
-                dtype=getattr(torch, dtype),
-                use_safetensors=True,
-                trust_remote_code=False,
-            )
+            with without_bars():
+                self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+                model = AutoModelForSequenceClassification.from_pretrained(
+                    folder,
+                    dtype=getattr(torch, dtype),
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                )
         except (OSError, ValueError) as error:
             raise RecipeError(
                 str(folder), f"can't be loaded: {error}", "what classify wrote"

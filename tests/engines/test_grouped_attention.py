@@ -26,7 +26,8 @@ def test_it_gives_what_copied_keys_give(
 ) -> None:
     seed = torch.Generator().manual_seed(3)
     query = torch.randn(2, heads, tokens, 16, generator=seed)
-    key, value = (torch.randn(2, key_heads, 7, 16, generator=seed) for _ in range(2))
+    key = torch.randn(2, key_heads, 7, 16, generator=seed)
+    value = torch.randn(2, key_heads, 7, 12, generator=seed)
     mask = None
     if masked:
         mask = torch.zeros(2, 1, tokens, 7)

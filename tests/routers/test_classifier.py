@@ -67,6 +67,11 @@ def test_new_cases_are_routed_as_was_learnt_in_their_order(folder: Path) -> None
         assert (decision.completion_tokens, decision.calls, decision.model) == (0, 1, "tiny")
 
 
+def test_loading_draws_nothing(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    router(folder)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_prompt_without_room_costs_itself_alone(folder: Path) -> None:
     short, long = (case for case, _ in pairs(2))
     long = RoutingCase.model_validate(long.model_dump() | {"question": "Name " * 900})

@@ -38,7 +38,8 @@ from prerouter.reporting.sections.routing import share
 from prerouter.reporting.tables import fixed
 
 _PER_TOKENS = 1_000
-_NO_TRIPLE = Measured(note="n/a: nobody said it, and no evidence has its place in the document")
+_NO_TRIPLE = Measured(note="n/a: no question whose evidence has its place in the document")
+_NOBODY_SAID = Measured(note="n/a: evaluate.triples tells of none of these cases")
 _NO_TOKENS = Measured(note="n/a: nobody counted the tokens of these answers")
 
 
@@ -86,6 +87,7 @@ def escalation(material: Material) -> Section:
             **material.resampling,
         )
         triggers = _triggers(material, cases)
+        none = _NO_TRIPLE if material.triples is None else _NOBODY_SAID
         efficiency, factor = _tokens(material, router)
         rows.append(
             [
@@ -94,8 +96,8 @@ def escalation(material: Material) -> Section:
                 measured_cell(all_of_it[0].rate, share),
                 measured_cell(precision, share),
                 measured_cell(efficiency, fixed),
-                measured_cell(triggers.over if triggers else _NO_TRIPLE, share),
-                measured_cell(triggers.under if triggers else _NO_TRIPLE, share),
+                measured_cell(triggers.over if triggers else none, share),
+                measured_cell(triggers.under if triggers else none, share),
                 count_cell(triggers.n_answerable if triggers else 0),
                 count_cell(triggers.n_unanswerable if triggers else 0),
                 measured_cell(factor, fixed),
