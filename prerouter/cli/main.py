@@ -94,7 +94,7 @@ for _name, _help in (
     ("train", "Fine-tune the student on the kept traces."),
     ("classify", "Fine-tune a student with a classification head on the labels."),
     ("route", "Let every router decide."),
-    ("calibrate", "Set p_lc right and choose the threshold on it."),
+    ("calibrate", "Calibrate p_lc and choose the threshold on it."),
     ("evaluate", "Measure the routers and print the routing table."),
 ):
     app.command(name=_name, help=_help)(verbs.stage_verb(_name))

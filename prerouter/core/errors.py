@@ -53,7 +53,7 @@ class MissingDependencyError(PrerouterError):
         super().__init__(
             package,
             "is not installed",
-            next_step=f"pip install 'prerouter[{extra}]'",
+            next_step=f"in prerouter's clone: pip install -e '.[{extra}]'",
         )
 
 

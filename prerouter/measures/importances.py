@@ -9,7 +9,7 @@ IMPORTANCES = "importances.json"
 
 
 class Importance(Record):
-    """How far the AUC falls when one feature's values are dealt out anew over the cases: its mean
+    """How far the AUC falls when one feature's values are shuffled over the cases: its mean
     and standard deviation over the repeats. Near 0 or below, the router doesn't need it, or finds
     the same in another feature."""
 

@@ -1,7 +1,7 @@
 """How well a linear probe reads a target off a model's states, with intervals over documents.
 
 A probe alone can know documents by heart, so each is held against a control task (Hewitt and Liang,
-2019, arXiv 1909.03368): the same probe on labels that were dealt out anew over the documents. Where
+2019, arXiv 1909.03368): the same probe on labels that were shuffled over the documents. Where
 no test document stands in training, the control is right as often as the class shares have it.
 """
 

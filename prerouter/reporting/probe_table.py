@@ -182,7 +182,7 @@ def _legend(results: Sequence[ProbeResult], confidence: float) -> str:
     return (
         f"In brackets: {100 * confidence:g}% intervals from resampled documents of the test split. "
         "Majority says the most frequent class of the training split. Control is the same probe on "
-        "labels dealt out anew over the documents: what knowing documents by heart is worth where "
+        "labels shuffled over the documents: what knowing documents by heart is worth where "
         "they stand in both splits. Selectivity is accuracy less control. A layer counts from 0, "
         "the embedding."
     )

@@ -11,7 +11,7 @@ from prerouter.reporting.contents import Figure, Section, Table
 from prerouter.reporting.figures import can_draw, draw
 from prerouter.reporting.material import Material
 from prerouter.reporting.numbers import table_csv
-from prerouter.reporting.page import page_within
+from prerouter.reporting.page import LARGEST_PAGE, page_within
 from prerouter.reporting.sections.breakdowns import breakdowns
 from prerouter.reporting.sections.calibration import calibration_of
 from prerouter.reporting.sections.comparisons import comparisons
@@ -29,7 +29,7 @@ from prerouter.reporting.sections.studies import studies
 PAGE = "index.html"
 NO_FIGURES = (
     "matplotlib isn't installed: the page tells the figures in words and tables. "
-    "pip install 'prerouter[report]' and evaluate again with --force to have them drawn."
+    "In prerouter's clone: pip install -e '.[report]', then evaluate again with --force."
 )
 
 
@@ -105,4 +105,10 @@ def _write(place: Path, title: str, sections: list[Section]) -> Written:
     # The report before stands until this one is whole.
     shutil.rmtree(place, ignore_errors=True)
     folder.rename(place)
+    if len(page) >= LARGEST_PAGE:
+        large = (
+            f"the report's page has {len(page):,} bytes, over {LARGEST_PAGE:,}, with all cut but "
+            "its words: a browser may be slow to open it"
+        )
+        note = f"{note} {large}" if note else large
     return Written(len(drawings), tables, len(page), note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,67 @@ def test_skip_bad_counts_what_a_run_would_leave_out(tmp_path: Path) -> None:
     assert "cases: 12 over 12 questions" in done.stdout
     assert "cases: 2 refused (bad_count 1, empty_question 1)\n" in done.stdout
     assert "filter.traces: 1 refused (unreadable_line 1)\n" in done.stdout
+
+
+def scored(folder: Path, rows: list[dict[str, Any]], **sections: Any) -> str:
+    """A recipe over a table of scores that calibrates logistic regression."""
+    path = folder / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = {
+        "name": "mine",
+        "runs_dir": str(folder / "runs"),
+        "cases": {"source": "table", "path": str(path), "answer_models": [{"name": "reader"}]},
+        "split": {"train": 0.3, "validation": 0.5, "test": 0.2},
+        "route": {"routers": ["logistic_regression"]},
+        "calibrate": {"router": "logistic_regression"},
+        **sections,
+    }
+    written = folder / "mine.yaml"
+    written.write_text(yaml.safe_dump(recipe))
+    return str(written)
+
+
+def told(*arguments: str) -> str:
+    done = prerouter("check", *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_too_few_labels_to_calibrate_on_are_told_before_the_training(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"question": f"Who was number {n}?", "rag_score": 0, "lc_score": 1} for n in range(80)
+    ]
+    recipe = scored(tmp_path, rows)
+    assert "calibrate: will refuse" not in told(recipe)
+    asked = told(recipe, "--set", "calibrate.min_cases=41")
+    assert "calibrate: will refuse: at most 40 of the cases in validation get a label" in asked
+    assert "it takes 41;" in asked
+    for row in rows[:60]:
+        row["answer_model"] = "stranger"
+    unseen = told(scored(tmp_path, rows), "--set", "split.unseen_models=[stranger]")
+    found = re.search(r"will refuse: at most (\d+) of", unseen)
+    assert found is not None
+    assert int(found[1]) <= 20
+    assert "will refuse" not in told(
+        recipe, "--set", "calibrate.min_cases=41", "--set", "calibrate=null"
+    )
+
+
+def test_a_case_without_both_scores_is_none_to_calibrate_on(tmp_path: Path) -> None:
+    rows = [{"question": f"Who was number {n}?", "rag_score": 0, "lc_score": 1} for n in range(80)]
+    for row in rows[:60]:
+        row["lc_score"] = None
+    found = re.search(r"will refuse: at most (\d+) of", told(scored(tmp_path, rows)))
+    assert found is not None
+    assert int(found[1]) <= 20
+
+
+@pytest.mark.parametrize("grouped", ["document", "component"])
+def test_a_split_by_document_that_keeps_nothing_apart_is_told(tmp_path: Path, grouped: str) -> None:
+    rows = [{"question": f"Who was number {n}?", "title": f"Volume {n}"} for n in range(40)]
+    recipe = scored(tmp_path, rows, split={"group_by": grouped})
+    expected = f"split.group_by: {grouped} keeps nothing apart: each of the 40 questions has"
+    assert expected in told(recipe)
+    assert expected not in told(recipe, "--set", "split.group_by=question")
+    rows[0]["title"] = rows[1]["title"]
+    assert "keeps nothing apart" not in told(scored(tmp_path, rows, split={"group_by": grouped}))

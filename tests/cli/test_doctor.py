@@ -36,8 +36,8 @@ def test_a_module_that_can_be_imported_works() -> None:
 
 
 def test_a_module_that_is_not_there_is_absent_and_the_mend_is_told() -> None:
-    found = examine(Part("magic", ("json", "no_such_module"), "prerouter[magic]"))
-    assert found == Finding("magic", "absent", "", "pip install 'prerouter[magic]'")
+    found = examine(Part("magic", ("json", "no_such_module"), "-e '.[magic]'"))
+    assert found == Finding("magic", "absent", "", "pip install -e '.[magic]'")
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_a_module_that_is_not_there_is_absent_and_the_mend_is_told() -> None:
 )
 def test_a_module_that_is_broken_takes_nobody_along(modules: Path, code: str, told: str) -> None:
     (modules / "cracked.py").write_text(code)
-    found = examine(Part("cracked", ("cracked",), "prerouter[cracked]"))
+    found = examine(Part("cracked", ("cracked",), "-e '.[cracked]'"))
     assert found.verdict == "broken"
     assert told in found.mend
-    assert "install prerouter[cracked] anew" in found.mend
+    assert "install anew: pip install -e '.[cracked]'" in found.mend
     assert examine(Part("cracked", ("cracked",), "x"), imports=False).verdict == "installed"
 
 
@@ -80,7 +80,7 @@ def test_every_extra_of_a_user_is_looked_at() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"]) - {"dev", "docs"}
     mends = " ".join(part.mend for part in PARTS)
-    assert extras == {extra for extra in extras if f"prerouter[{extra}]" in mends}
+    assert extras == {extra for extra in extras if f"-e '.[{extra}]'" in mends}
 
 
 def run_quick(**environment: str) -> subprocess.CompletedProcess[str]:

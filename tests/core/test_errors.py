@@ -25,4 +25,4 @@ def test_a_combined_error_tells_every_one() -> None:
 
 def test_a_missing_library_names_the_extra() -> None:
     line = MissingDependencyError("vllm", "vllm").line
-    assert line == "vllm: is not installed; pip install 'prerouter[vllm]'"
+    assert line == "vllm: is not installed; in prerouter's clone: pip install -e '.[vllm]'"

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from prerouter.core.records import RagConfig, Route, StudentMode
+from prerouter.core.records import Label, RagConfig, Route, StudentMode
 from prerouter.publishing.checkpoint import write_router
+from prerouter.routers.classical import ClassicalRouter
 from prerouter.routers.guideline import GuidelineRouter
+from tests.prompts.cases import full_case
 from tests.router_config import router_config
 from tests.serving.running import running
 from tests.tiny_model import make_tiny_model
@@ -26,6 +28,16 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("router")
     model = make_tiny_model(folder / "model")
     return write_router(model, folder / "router", config, "---\nlicense: mit\n---\n# Card\n")
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A decision tree that was fitted on one case: it says LC to everything."""
+    folder = tmp_path_factory.mktemp("tree")
+    case = full_case()
+    label = Label(case_id=case.case_id, route=Route.LC, margin=1.0)
+    ClassicalRouter("decision_tree", 13).fit([(case, label)]).save(folder)
+    return folder
 
 
 @pytest.fixture

@@ -188,6 +188,7 @@ def test_a_wrong_recipe_would_be_found(text: str) -> None:
 
 
 ROUTER = "runs/quickstart/publish/router"
+TREE = "runs/quickstart/route/routers/decision_tree"
 SERVICE = "http://127.0.0.1:8080"
 
 
@@ -244,8 +245,9 @@ def test_what_a_page_says_is_run_runs(
     blocks = blocks_of(page)
     code = "".join(block.body for block in blocks if is_executed(block))
     address = SERVICE
-    if ROUTER in code:
-        shutil.copytree(request.getfixturevalue("router"), folder / ROUTER)
+    for place, fixture in ((ROUTER, "router"), (TREE, "tree")):
+        if place in code:
+            shutil.copytree(request.getfixturevalue(fixture), folder / place)
     if SERVICE in code:
         address = request.getfixturevalue("service")
     names: dict[str, Any] = {"__name__": "docs"}

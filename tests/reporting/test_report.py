@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -22,8 +23,15 @@ from prerouter.core.records import (
     Step,
 )
 from prerouter.measures.importances import Importance, Importances
-from prerouter.reporting import report
-from prerouter.reporting.contents import Column, Section, Table, text_cell
+from prerouter.reporting import page, report
+from prerouter.reporting.contents import (
+    Column,
+    Figure,
+    Listing,
+    Section,
+    Table,
+    text_cell,
+)
 from prerouter.reporting.material import Material
 from prerouter.reporting.page import page_within
 from prerouter.reporting.report import make_sections, write_report
@@ -241,6 +249,37 @@ def test_rows_of_a_table_that_are_left_out_stand_in_its_file(tmp_path: Path) -> 
     assert 'href="data/long.csv"' in page
     short = Table("short", "Few rows", columns, cells[:5])
     assert "the file has all" not in page_within("t", [Section("s", "S", [], [short])], {}).decode()
+
+
+SVG = f"<svg><title>{'x' * 6_000_000}</title></svg>"
+
+
+@pytest.mark.parametrize(
+    ("listing", "drawing", "kept"),
+    [(6_000_000, "<svg></svg>", True), (6_000_000, SVG, False), (9_000, SVG, False)],
+)
+def test_large_listings_and_drawings_are_cut_last(listing: int, drawing: str, kept: bool) -> None:
+    figure = Figure("plane", "Plane", "Each router as a point.", (1, 1), lambda _: None)
+    section = Section("s", "S", [], [figure, Listing("Recipe", "y" * listing)])
+    made = page_within("t", [section], {"plane": drawing}).decode()
+    assert len(made) < 5_000_000
+    assert ("<svg>" in made) is kept
+    assert ("<p>Each router as a point.</p>" in made) is not kept
+    assert 'href="figures/plane.svg"' in made
+    assert ("The first 50000 of 6000000 characters" in made) is (listing > 50_000)
+    assert "y" * min(listing, 50_000) in made
+
+
+def test_a_page_whose_words_are_too_many_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [Section("s", "S", ["x" * 300_000])]
+    monkeypatch.setattr(report, "make_sections", lambda _: many)
+    for module in (page, report):
+        monkeypatch.setattr(module, "LARGEST_PAGE", 200_000)
+    note = write_report(tmp_path / "report", material(usual())).note
+    assert note is not None
+    assert re.search(r"page has 3\d\d,\d+ bytes, over 200,000", note)
 
 
 def test_the_report_before_stands_until_the_next_is_whole(
@@ -550,7 +589,7 @@ def test_without_matplotlib_the_page_tells_it_in_words(
     assert done.note is not None
     page = Reader((tmp_path / "report" / "index.html").read_text("utf-8"))
     text = " ".join(page.text)
-    assert "pip install 'prerouter[report]'" in text
+    assert "pip install -e '.[report]'" in html.unescape(text)
     assert "Each router as a point." in text
     assert "svg" not in {tag for tag, _ in page.elements}
     assert list((tmp_path / "report" / "figures").iterdir()) == []

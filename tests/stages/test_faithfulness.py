@@ -198,7 +198,7 @@ def test_ragas_that_is_not_there_is_told_with_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, _ = prepare(tmp_path, monkeypatch, by="ragas")
-    with pytest.raises(MissingDependencyError, match=r"pip install 'prerouter\[ragas\]'"):
+    with pytest.raises(MissingDependencyError, match=r"pip install -e '\.\[ragas\]'"):
         execute(faithfulness.STAGE, recipe, SilentProgress())
 
 
@@ -206,5 +206,8 @@ def test_check_tells_the_number_of_calls(tmp_path: Path) -> None:
     told = prerouter("check", str(write_recipe(tmp_path, by="ragas")))
     assert told.returncode == 0, told.stderr
     if importlib.util.find_spec("ragas") is None:
-        assert "not installed here: ragas (pip install 'prerouter[ragas]')" in told.stdout
+        assert (
+            "not installed here: ragas (in prerouter's clone: pip install -e '.[ragas]')"
+            in told.stdout
+        )
     assert "faithfulness: at most 12 calls of big-judge through openai" in told.stdout

@@ -32,7 +32,7 @@ def importances(material: Material) -> Section:
         return Section("importances", title, words)
     about = (
         "How far the AUC of p_lc against the ideal label falls when the values of one feature are "
-        f"dealt out anew over the cases, on average over {shown[0].repeats} times, by labelled "
+        f"shuffled over the cases, on average over {shown[0].repeats} times, by labelled "
         "cases that the router was not fitted on. Near 0, the router doesn't need the feature, or "
         "finds the same in another one. The lines on the bars are one standard deviation."
     )

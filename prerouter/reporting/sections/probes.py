@@ -124,7 +124,7 @@ def probes(paths: Sequence[Path], min_cases: int) -> Section:
     words = [
         "Accuracy on the test split of a linear probe on frozen states, by layer: what a state "
         "holds in a form that a line can part. Majority says the most frequent class of the "
-        "training split. Control is the same probe on labels dealt out anew over the documents; "
+        "training split. Control is the same probe on labels shuffled over the documents; "
         "selectivity is accuracy less control.",
         *refused,
     ]
