@@ -177,10 +177,12 @@ def _shared(cases: ProbeCases) -> str:
 
 def _folds_of(cases: ProbeCases) -> NDArray[np.str_]:
     """What stays together in cross-validation, by training case: a document where every case of one
-    has the same target, else a question."""
+    has the same target, and two targets have two documents or more, else a question."""
     groups, questions = cases.groups[cases.train], cases.questions[cases.train]
     targets = set(zip(groups.tolist(), cases.targets[cases.train].tolist(), strict=True))
-    by_document = len(targets) == len(np.unique(groups))
+    # Where a target's only document is held out, one class may be all that is left to fit.
+    several = [each for each in Counter(target for _, target in targets).values() if each > 1]
+    by_document = len(targets) == len(np.unique(groups)) and len(several) > 1
     return groups if by_document else questions
 
 
@@ -192,15 +194,22 @@ def control_labels(
 ) -> NDArray[np.int64]:
     """A control label for each case, the same for all cases of a document.
 
-    The documents with a training case are dealt labels in the shares that the classes have among
-    the training cases, and keep them in the test split; the others draw from what was dealt.
+    The documents with a training case are dealt labels, and keep them in the test split; the others
+    draw from what was dealt. On average over seeds the labels have the shares that the classes have
+    among the training cases, but for a class that no document would get: it takes one from the most
+    frequent, where there are as many documents as classes.
     """
     draw = np.random.default_rng(seed)
     names, member = np.unique(groups, return_inverse=True)
     trained = np.isin(names, groups[train])
     ranked = np.sort(truth[train])
-    places = (np.arange(trained.sum()) + 0.5) * len(ranked) / trained.sum()
-    labels = draw.permutation(ranked[places.astype(np.int64)])
+    # One random start for all places: each case is as likely to give its label as any other.
+    places = (np.arange(trained.sum()) + draw.random()) * len(ranked) / trained.sum()
+    labels = ranked[np.minimum(places.astype(np.int64), len(ranked) - 1)]
+    if len(labels) >= len(np.unique(ranked)):
+        for label in np.setdiff1d(ranked, labels):
+            labels[np.argmax(labels == np.bincount(labels).argmax())] = label
+    labels = draw.permutation(labels)
     dealt = np.empty(len(names), dtype=np.int64)
     dealt[trained] = labels
     dealt[~trained] = draw.choice(labels, size=int((~trained).sum()))

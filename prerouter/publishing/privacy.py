@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from prerouter.core.errors import CheckpointError, CombinedError, PrerouterError
-from prerouter.publishing.private_files import texts_of
-from prerouter.publishing.private_patterns import KEYS, MAIL, NO_MAIL, PATHS
+from prerouter.publishing.private_files import Piece, texts_of
+from prerouter.publishing.private_patterns import KEYS, MAIL, NO_MAIL, PATH, PATHS
+from prerouter.recipe.cases import LaraSource
 from prerouter.recipe.recipe import Recipe
 
 CASE_TEXT = "a text of a case"
+PATH_HERE = "a path of this machine"
 # Shorter texts ("What is the revenue?") stand in many places by chance. In bytes, since eight
 # Chinese characters say as much as four English words.
 CASE_TEXT_BYTES = 24
@@ -34,7 +36,6 @@ _MARKUP = frozenset({".svg", ".md", ".html"})
 _UNIT = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 WINDOW = 8
 """So many words in a row are no chance; shorter gold answers stand anywhere."""
-_STEP = 4
 
 
 @dataclass(frozen=True)
@@ -69,22 +70,24 @@ def private_here(
     short = list(case_texts)
     # The beginning gives a text away as well as the whole of it.
     texts = {_words(text)[:_BEGINNING] for text in short}
-    windows: set[str] = set()
-    for text in (*short, *long_texts):
-        windows.update(_windows(text, _STEP))
+    # One question and one head stand in the cases of many answer models.
+    distinct = dict.fromkeys((*short, *long_texts))
     return Private(
         # One name such as /root stands for no folder of anybody's; PATHS finds what lies in it.
         places=tuple(sorted(place for place in places if len(Path(place).parts) > 2)),
         secrets=tuple(sorted(secrets)),
         case_texts=tuple(sorted(text for text in texts if len(text.encode()) >= CASE_TEXT_BYTES)),
-        case_windows=frozenset(windows),
+        case_windows=frozenset(window for text in distinct for window in _windows(text)),
     )
 
 
 def _named(recipe: Recipe) -> tuple[set[str], list[Path]]:
     """The variables that hold its keys, and its paths: of fields that are one, and of texts that
-    begin like one."""
+    begin like one. The name of an answer model is none: the card tells it."""
     variables: set[str] = set()
+    cases = recipe.cases
+    models = cases.own_models if isinstance(cases, LaraSource) else cases.answer_models
+    shown = {model.name for model in models}
     paths: list[Path] = []
     pending: list[tuple[str, Any]] = [("", recipe.model_dump())]
     while pending:
@@ -95,9 +98,18 @@ def _named(recipe: Recipe) -> tuple[set[str], list[Path]]:
             pending.extend((key, each) for each in value)
         elif key == "api_key_variable" and isinstance(value, str):
             variables.add(value)
-        elif isinstance(value, Path) or (isinstance(value, str) and value.startswith(("/", "~/"))):
-            paths.append(Path(value).expanduser())
+        elif isinstance(value, Path) or (
+            isinstance(value, str) and value.startswith(("/", "~/")) and value not in shown
+        ):
+            paths.append(_at_home(Path(value)))
     return variables, paths
+
+
+def _at_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:  # somebody's whom this machine doesn't know
+        return path
 
 
 def check_private(folder: Path, files: Sequence[str], private: Private) -> None:
@@ -111,8 +123,8 @@ def check_private(folder: Path, files: Sequence[str], private: Private) -> None:
     for name in files:
         kinds: dict[str, str] = {}
         markup = Path(name).suffix in _MARKUP
-        for text, quoted in texts_of(folder / name):
-            for kind, found in _findings(text, quoted, markup, private):
+        for piece in texts_of(folder / name):
+            for kind, found in _findings(piece, markup, private):
                 kinds.setdefault(kind, found)
         errors += [_error(f"{folder}/{name}", kind, shown) for kind, shown in kinds.items()]
     if len(errors) > _SHOWN_ERRORS:
@@ -125,19 +137,24 @@ def check_private(folder: Path, files: Sequence[str], private: Private) -> None:
 
 def _error(place: str, kind: str, shown: str) -> CheckpointError:
     way_on = "take it out of the recipe or of what the stage read, and run the stage again"
+    if kind in (PATH_HERE, PATH):
+        way_on += "; of an answer model: serve it under another name (--served-model-name)"
     if kind == CASE_TEXT:
         way_on = "take it out; if it is meant to be public, set publish.raw_text: true"
     return CheckpointError(place, f"holds {kind}: {shown}", "nothing private", way_on)
 
 
-def _findings(text: str, quoted: bool, markup: bool, private: Private) -> Iterator[tuple[str, str]]:
+def _findings(piece: Piece, markup: bool, private: Private) -> Iterator[tuple[str, str]]:
+    text = piece.text
     for place in private.places:
         if place in text:
-            yield "a path of this machine", place
+            yield PATH_HERE, place
     for secret in private.secrets:
         if secret in text:
             yield "a key of this environment", _masked(secret)
-    for pattern in KEYS if quoted else (*KEYS, *PATHS, MAIL):
+    for pattern in KEYS if piece.quoted else (*KEYS, *PATHS, MAIL):
+        if piece.escaped and pattern.backslashes:
+            continue
         if not any(anchor in text for anchor in pattern.anchors):
             continue
         for match in pattern.expression.finditer(text):
@@ -146,7 +163,7 @@ def _findings(text: str, quoted: bool, markup: bool, private: Private) -> Iterat
                 continue
             yield pattern.kind, _masked(found) if pattern.secret else found[:120]
             break
-    if quoted:
+    if piece.quoted:
         return
     # A tag inside a sentence hides it from a reader of bytes, and from no other.
     shown = (text, re.sub("<[^<>]*>", " ", text)) if markup else (text,)
@@ -175,11 +192,11 @@ def _words(text: str) -> str:
     return " ".join(re.findall(r"[^\W_]+", text.casefold()))
 
 
-def _windows(text: str, step: int = 1) -> Iterator[str]:
-    """Every `step`-th run of `WINDOW` words, but for those that are numbers in the main: such stand
-    in every table."""
+def _windows(text: str) -> Iterator[str]:
+    """Every run of `WINDOW` words, but for those that are numbers in the main: such stand in every
+    table."""
     units = _UNIT.findall(text.casefold())
-    for start in range(0, len(units) - WINDOW + 1, step):
+    for start in range(len(units) - WINDOW + 1):
         window = units[start : start + WINDOW]
         if 2 * sum(unit.isalpha() for unit in window) > WINDOW:
             yield " ".join(window)

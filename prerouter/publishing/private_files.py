@@ -8,7 +8,7 @@ import json
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PICTURE_ITSELF = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
@@ -22,31 +22,44 @@ _MARKS = (
 )
 
 
-def texts_of(path: Path) -> Iterator[tuple[str, bool]]:
-    """What a file says; True beside a piece that quotes strangers, or is a vocabulary: of such,
-    only keys and what this machine knows are to be looked for."""
+class Piece(NamedTuple):
+    """A text of a file. One that is `quoted` is strangers', or a vocabulary: of it, only keys and
+    what this machine knows are to be looked for. In one that is `escaped`, backslashes are
+    JSON's."""
+
+    text: str
+    quoted: bool = False
+    escaped: bool = False
+
+
+def texts_of(path: Path) -> Iterator[Piece]:
+    """What a file says, piece by piece."""
     if path.suffix == ".safetensors":
-        header = _header(path)
-        yield header, False
-        yield "\n".join(_strings(_json(header))), False
+        yield from _of_json(_header(path))
     elif path.suffix == ".parquet":
         for text in _columns(path):
-            yield text, True
+            yield Piece(text, quoted=True)
     elif path.name in _VOCABULARIES or path.suffix == ".model":
         for text in _decoded(path.read_bytes()):
-            yield text, True
+            yield Piece(text, quoted=True)
         if path.name == "tokenizer.json":
-            yield _without_vocabulary(path), False
+            yield Piece(_without_vocabulary(path))
     else:
         data = path.read_bytes()
         if data.startswith(_PNG):
-            yield _notes(data), False
+            yield Piece(_notes(data))
             return
         for text in _decoded(data):
             if path.suffix == ".json":
-                # As its reader sees it: a slash may be escaped.
-                yield "\n".join(_strings(_json(text))), False
-            yield text, False
+                yield from _of_json(text)
+            else:
+                yield Piece(text)
+
+
+def _of_json(text: str) -> Iterator[Piece]:
+    """As its reader sees it, since a slash may be escaped, and as it is written."""
+    yield Piece("\n".join(_strings(_json(text))))
+    yield Piece(text, escaped=True)
 
 
 def _decoded(data: bytes) -> Iterator[str]:

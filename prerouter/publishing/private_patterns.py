@@ -5,49 +5,62 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+PATH = "a path of a machine"
 # Below which people keep their own, on whatever machine.
-_ROOTS = (
-    "home", "Users", "root", "tmp", "var/folders", "private", "mnt", "scratch", "Volumes", "data",
-    "export/home", "nfs",
-)  # fmt: skip
+_ROOTS = ("home", "Users", "root", "tmp", "var/folders", "Volumes", "export/home")
+# These begin addresses of services and patterns of files as well: two plain names have to follow.
+_SHARED_ROOTS = ("private", "mnt", "scratch", "data", "nfs")
+_NAME = r"[\w.@+~$-]+"
+# Of a Windows path: a name with a sign of regular expressions or of TeX behind it is none.
+_PART = r"[\w.-]{2,}+(?![+*?{(\[|^])"
+_WINDOWS_ROOTS = "Users|Documents and Settings|My Documents|home|Temp|tmp"
 
 
 @dataclass(frozen=True)
 class Pattern:
     """Something private by its form. `anchors` are literal: without one of them nothing matches,
-    which makes a long text quick to pass over."""
+    which makes a long text quick to pass over. One with `backslashes` says nothing of a text in
+    which they are escapes."""
 
     kind: str
     anchors: tuple[str, ...]
     expression: re.Pattern[str]
     secret: bool = False
+    backslashes: bool = False
 
 
 PATHS = (
     Pattern(
-        "a path of a machine",
-        (*(f"/{root}/" for root in _ROOTS), "file:///"),
+        PATH,
+        (*(f"/{root}/" for root in (*_ROOTS, *_SHARED_ROOTS)), "file:///"),
         # Behind a letter, a slash is a web address's.
         re.compile(
-            rf"(?:file://|(?<![\w.-]))/(?:{'|'.join(_ROOTS)})/[^\s\"'`<>)\]\\]+"
+            rf"(?:file://|(?<![\w.-]))/(?:(?:{'|'.join(_ROOTS)})/"
+            rf"|(?:{'|'.join(_SHARED_ROOTS)})/{_NAME}/(?={_NAME}))[^\s\"'`<>)\]\\]+"
             r"|file:///[^\s\"'`<>)\]]+"
         ),
     ),
     Pattern(
-        "a path of a machine",
+        PATH,
         (":\\",),
-        # `Q:\n` in a template is the end of a line, and no file called n.
-        re.compile(r"\b[A-Za-z]:\\+(?:(?![nrtbfu])\w|[\w.-]{2,}\\+[\w.-]{2,})[^\s\"'<>]*"),
+        # `A:\nYes\nNo` in a template are three lines: of the names, one begins with no n, r or t.
+        # Behind a question mark, a letter is the flag of a regular expression.
+        re.compile(
+            rf"(?<![?\w-])[A-Za-z]:\\+(?:(?i:{_WINDOWS_ROOTS})\\+[\w.-]|(?![nrt]){_PART}\\+{_PART}"
+            rf"|(?:[nrt][\w.-]++\\+)+(?![nrt]){_PART})[^\s\"'<>]*"
+        ),
+        backslashes=True,
     ),
     Pattern(
-        "a path of a machine",
+        PATH,
         (":/",),
         re.compile(r"\b[A-Za-z]:/(?!/)[\w.-]+/[^\s\"'<>]*"),
     ),
     Pattern(
-        "a path of a machine",
+        PATH,
         ("\\\\",),
         re.compile(r"(?<![\\\w])\\\\[\w.-]{2,}\\[\w.$-]{2,}[^\s\"'<>]*"),
+        backslashes=True,
     ),
 )
 KEYS = (

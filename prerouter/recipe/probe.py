@@ -27,7 +27,8 @@ class ProbeSubject(Section):
     model is asked which route is likelier as the text after the prompt.
     """
 
-    name: Annotated[str, Field(pattern=r"^[\w .,+()/-]+$", max_length=80)]
+    # A file of numbers bears it: no beginning of a formula.
+    name: Annotated[str, Field(pattern=r"^[\w.,()/][\w .,+()/-]*$", max_length=80)]
     model: Identifier
     revision: str | None = None
     prompt: ProbePrompt

@@ -115,10 +115,12 @@ class RegretCases:
 
 @dataclass(frozen=True)
 class Listing:
-    """A text to be shown as it is, such as commands or a recipe."""
+    """A text to be shown as it is, such as commands or a recipe. The page leaves out its last
+    `left_out` characters."""
 
     caption: str
     text: str
+    left_out: int = 0
     kind: Literal["listing"] = "listing"
 
 

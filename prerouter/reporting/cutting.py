@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from markupsafe import escape
 
-from prerouter.reporting.contents import Cell, RegretCase, RegretCases, Section, Table
+from prerouter.reporting.contents import Cell, Listing, RegretCase, RegretCases, Section, Table
 
 # Of the markup around a text.
 _AROUND = 100
@@ -19,6 +19,19 @@ def cut_to(section: Section, room: int) -> Section:
     """The section with the first rows of each table and the first cases of each router that take
     about `room` bytes of HTML."""
     return replace(section, parts=[_cut(part, room) for part in section.parts])
+
+
+def cut_listings(section: Section, characters: int) -> Section:
+    """The section with so many characters of each listing at most."""
+    return replace(
+        section,
+        parts=[
+            replace(part, text=part.text[:characters], left_out=len(part.text) - characters)
+            if isinstance(part, Listing) and len(part.text) > characters
+            else part
+            for part in section.parts
+        ],
+    )
 
 
 def _cut(part: _Shown, room: int) -> _Shown:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from prerouter.reporting.contents import Section, Table
-from prerouter.reporting.cutting import cut_to
+from prerouter.reporting.cutting import cut_listings, cut_to
 from prerouter.reporting.escaping import one_line
 from prerouter.reporting.numbers import table_csv
 
@@ -26,18 +26,33 @@ LARGEST_PAGE = 5_000_000
 LARGEST_INSIDE = 100_000
 # Bytes for each table and for each router's cases, less and less until the page is small enough.
 _ROOMS = (200_000, 100_000, 50_000, 20_000, 5_000)
+_LISTING_CHARACTERS = 50_000
 
 
 def page_within(title: str, sections: Sequence[Section], drawings: Mapping[str, str]) -> bytes:
     """The page, in UTF-8, of under LARGEST_PAGE bytes: where all of it is more, it shows the first
-    rows and cases, and says how many stand in the files of numbers alone."""
+    rows and cases, and says how many stand in the files of numbers alone. Where that is not enough
+    it cuts listings, then tells figures by their alternatives. Words stay: a page of more than
+    LARGEST_PAGE bytes of them is larger."""
     page = render_page(title, sections, drawings).encode()
-    for room in _ROOMS:
+    for cut, drawn, inside in _smaller(sections, drawings):
         if len(page) < LARGEST_PAGE:
             break
-        cut = [cut_to(section, room) for section in sections]
-        page = render_page(title, cut, drawings, min(room, LARGEST_INSIDE)).encode()
+        page = render_page(title, cut, drawn, inside).encode()
     return page
+
+
+def _smaller(
+    sections: Sequence[Section], drawings: Mapping[str, str]
+) -> Iterator[tuple[Sequence[Section], Mapping[str, str], int]]:
+    """What to show instead, less and less: sections, drawings, bytes of a file inside."""
+    cut = sections
+    for room in _ROOMS:
+        cut = [cut_to(section, room) for section in sections]
+        yield cut, drawings, min(room, LARGEST_INSIDE)
+    cut = [cut_listings(section, _LISTING_CHARACTERS) for section in cut]
+    yield cut, drawings, _ROOMS[-1]
+    yield cut, dict.fromkeys(drawings, ""), _ROOMS[-1]
 
 
 def render_page(
@@ -47,8 +62,8 @@ def render_page(
     largest_inside: int = LARGEST_INSIDE,
 ) -> str:
     """One HTML page. `drawings` are SVG texts of our own making, by the figure's name; a figure
-    without one is told by its alternative. Files of numbers of up to `largest_inside` bytes stand
-    in the page."""
+    without one is told by its alternative, and so is one whose drawing is blank: that stands beside
+    the page alone. Files of numbers of up to `largest_inside` bytes stand in the page."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -9,7 +9,11 @@ from prerouter.core.records import DecisionFailure
 from prerouter.engines.transformers import PROMPT_TOO_LONG
 from prerouter.prompts.trace import TraceReason
 
-_CUT_OFF = (TraceReason.CUT_OFF, TraceReason.ENDLESS_WHITE_SPACE)
+_CUT_OFF = (
+    TraceReason.CUT_OFF,
+    TraceReason.ENDLESS_WHITE_SPACE,
+    TraceReason.UNCLOSED_THINKING,
+)
 
 
 def call_failure(error: str) -> DecisionFailure:

@@ -149,9 +149,7 @@ def train_classifier(
             "rows": kept,
         }
         run = resume.fingerprint(identity, [])
-        resume.check_processes(checkpoints, run, "classify")
-        with trainer.accelerator.main_process_first():
-            checkpoint = resume.prepare(checkpoints, run)
+        checkpoint = resume.open_checkpoints(trainer, checkpoints, run, "classify")
         trainer.add_callback(make_callback(progress, checkpoints, "classify.arguments"))
         trainable, total = count_parameters(trainer.model)
         started = time.monotonic()

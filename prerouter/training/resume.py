@@ -8,11 +8,14 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import Example
 from prerouter.runs.processes import world_size
+
+if TYPE_CHECKING:
+    from transformers import Trainer
 
 COMPLETE = "complete.json"
 """Written into a checkpoint's folder last: without it, the checkpoint is torn."""
@@ -38,8 +41,7 @@ def mark_complete(checkpoints: Path, step: int) -> None:
 
 def check_processes(checkpoints: Path, run: str, place: str) -> None:
     """Raises StageError where a checkpoint of this run stands which another number of processes
-    made: it goes on with as many, and is too dear to be dropped without a word. Every process of a
-    launch calls it before the first of them calls `prepare`."""
+    made: it goes on with as many, and is too dear to be dropped without a word."""
     whole = any(checkpoints.glob(f"checkpoint-*/{COMPLETE}"))
     made_by = _text(checkpoints / PROCESSES)
     if whole and _text(checkpoints / FINGERPRINT) == run and made_by != str(world_size()):
@@ -49,6 +51,15 @@ def check_processes(checkpoints: Path, run: str, place: str) -> None:
             f"{made_by} processes",
             f"launch {made_by}, or begin anew by --force",
         )
+
+
+def open_checkpoints(trainer: Trainer, checkpoints: Path, run: str, place: str) -> Path | None:
+    """`check_processes` in every process of a launch, then `prepare`, in the first one first."""
+    check_processes(checkpoints, run, place)
+    # Who prepares changes what the others look at.
+    trainer.accelerator.wait_for_everyone()
+    with trainer.accelerator.main_process_first():
+        return prepare(checkpoints, run)
 
 
 def prepare(checkpoints: Path, run: str) -> Path | None:
@@ -73,4 +84,7 @@ def prepare(checkpoints: Path, run: str) -> Path | None:
 
 
 def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None

@@ -167,9 +167,7 @@ def _train(
     if world_size() > 1 and trainer.is_world_process_zero():
         progress.note(describe_batch(trainer))
 
-    resume.check_processes(checkpoints, run, "train")
-    with trainer.accelerator.main_process_first():
-        checkpoint = resume.prepare(checkpoints, run)
+    checkpoint = resume.open_checkpoints(trainer, checkpoints, run, "train")
     trainer.add_callback(make_callback(progress, checkpoints))
     for callback in watch_callbacks(watch, trainer) if watch else ():
         trainer.add_callback(callback)

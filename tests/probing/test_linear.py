@@ -104,6 +104,31 @@ def test_a_control_label_belongs_to_a_document_and_keeps_the_shares(split: objec
     assert not np.array_equal(control, other)
 
 
+@pytest.mark.parametrize(("documents", "expected"), [(5, 1.0), (15, 1.5)])
+def test_few_documents_keep_the_minority_and_its_share_on_average(
+    documents: int, expected: float
+) -> None:
+    truth = np.arange(documents * 21) % 10 == 9
+    groups = np.repeat([f"d{number:02}" for number in range(documents)], 21)
+    dealt = [
+        control_labels(truth.astype(np.int64), groups, np.ones(len(truth), dtype=bool), seed)
+        for seed in range(200)
+    ]
+    counts = [len(set(groups[control == 1].tolist())) for control in dealt]
+    assert min(counts) == 1
+    assert np.mean(counts) == pytest.approx(expected, abs=0.15)
+    # Each document is as likely to bear it as any other.
+    bearing = np.mean([control[::21] for control in dealt], axis=0)
+    assert bearing == pytest.approx(np.full(documents, expected / documents), abs=0.12)
+
+
+def test_with_fewer_documents_than_classes_some_class_has_none() -> None:
+    truth = np.arange(40) % 4
+    groups = np.repeat(["a", "b"], 20)
+    dealt = control_labels(truth, groups, np.ones(40, dtype=bool), seed=7)
+    assert len(set(dealt.tolist())) == 2
+
+
 def test_a_probe_that_knows_documents_by_heart_is_caught_where_they_stand_on_both_sides() -> None:
     # A state tells the document and nothing else, and a document's cases have one target: right on
     # the test split, and no better than the control.
@@ -122,14 +147,15 @@ def test_a_probe_that_knows_documents_by_heart_is_caught_where_they_stand_on_bot
     assert "30 of 30 test documents also stand in training" in found.notes
 
 
-def test_a_target_of_the_document_is_cross_validated_by_documents() -> None:
+@pytest.mark.parametrize("first", ["novel", "the only poem"])
+def test_a_target_of_the_document_is_cross_validated_by_documents(first: str) -> None:
     # Noise of a document's own tells its label to folds that part its questions.
     draw = np.random.default_rng(5)
     number = np.repeat(np.arange(60), 4)
     labels = draw.integers(0, 2, 60)
     cases = ProbeCases(
         states=draw.normal(size=(60, 200)).astype(np.float32)[number],
-        targets=np.where(labels == 1, "novel", "paper")[number],
+        targets=np.array([first, *np.where(labels == 1, "novel", "paper")[1:]])[number],
         questions=np.array([f"q{index:03}" for index in range(240)]),
         groups=np.array([f"d{each:02}" for each in number]),
         train=np.arange(240) % 4 > 0,
@@ -140,10 +166,26 @@ def test_a_target_of_the_document_is_cross_validated_by_documents() -> None:
     assert found.control_c == max(SETTINGS.c)
 
 
+def test_a_class_of_one_document_is_cross_validated_by_questions() -> None:
+    # Folds by document would have one class alone to fit.
+    draw = np.random.default_rng(5)
+    number = np.repeat(np.arange(2), 24)
+    targets = np.array(["novel", "paper"])[number]
+    states = draw.normal(size=(len(number), 20)).astype(np.float32)
+    states[:, 3] += np.where(targets == "novel", 2, -2)
+    cases = ProbeCases(
+        states=states,
+        targets=targets,
+        questions=np.array([f"q{index:03}" for index in range(len(number))]),
+        groups=np.array([f"d{each}" for each in number]),
+        train=np.arange(len(number)) % 4 > 0,
+    )
+    assert run_probe(cases, SETTINGS).c == max(SETTINGS.c)
+
+
 def test_a_control_of_one_class_leaves_the_probe_its_measures() -> None:
     cases = probe_cases()
-    rare = np.where(np.arange(len(cases.targets)) // 2 % 100 == 1, "LC", "RAG")
-    found = run_probe(replace(cases, targets=rare), SETTINGS)
+    found = run_probe(replace(cases, groups=np.full(len(cases.targets), "d")), SETTINGS)
     assert found.measures[ProbeMeasure.ACCURACY].value is not None
     for measure in (ProbeMeasure.CONTROL, ProbeMeasure.SELECTIVITY):
         assert found.measures[measure].value is None

@@ -54,7 +54,9 @@ def lines_of(folder: Path, private: Private = Private()) -> list[str]:  # noqa: 
         ("(/tmp/pytest-0/run)", "a path of a machine: /tmp/pytest-0/run"),
         ("/root/.cache/x", "a path of a machine: /root/.cache/x"),
         (r"C:\Users\ann\x", "a path of a machine: C:\\Users\\ann\\x"),
-        (r"D:\secret", "a path of a machine: D:\\secret"),
+        (r"D:\work\alice\run1", "a path of a machine: D:\\work\\alice\\run1"),
+        (r"C:\temp\new", "a path of a machine: C:\\temp\\new"),
+        (r"in D:\runs\alice.", "a path of a machine: D:\\runs\\alice"),
         (r"from E:\runs\mine", "a path of a machine: E:\\runs\\mine"),
         ("C:/work/x", "a path of a machine: C:/work/x"),
         (r"see \\lab-server\share\x", "a path of a machine: \\\\lab-server\\share\\x"),
@@ -70,6 +72,7 @@ def lines_of(folder: Path, private: Private = Private()) -> list[str]:  # noqa: 
                 "/nfs",
             )
         ),
+        ("/data/alice/run", "a path of a machine: /data/alice/run"),
         ("gsk_" + "a1" * 20, "a Groq API key: gsk_… (44 characters)"),
         ("nvapi-" + "a_1-" * 10, "an NVIDIA API key: nvap… (46 characters)"),
         ("xai-" + "a1" * 20, "an xAI API key: xai-… (44 characters)"),
@@ -114,11 +117,38 @@ def test_what_is_private_by_its_form(tmp_path: Path, name: str, text: str, told:
         "Authorization: Bearer KEY, at ratio 1:/2 or path/to/data/x",
         "`pip install 'prerouter[train]'`, path/to/this/folder, $HOME",
         "see https://huggingface.co/you/router@main",
+        r"'Q:\nquestion\nA:\n' and 'A:\nYes\nNo' and f:\mathbb{R}\to\mathbb{R}",
+        r"(?i:\w+) and (?i:foo\b) and (?i:\sbar\sfoo) and r:\d{2,}\w{2,}",
+        "POST /data/upload, **/data/**, /mnt and GET /scratch/",
     ],
 )
-def test_what_only_looks_like_it_passes(tmp_path: Path, text: str) -> None:
-    (tmp_path / "README.md").write_text(text)
+@pytest.mark.parametrize("name", ["README.md", "evaluation.json"])
+def test_what_only_looks_like_it_passes(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(json.dumps([text]) if name.endswith("json") else text)
     assert lines_of(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'"Q:\nquestion\nA:\n"',
+        r'"A:\nYes\nNo"',
+        r'{"x": "\\nHello\nWorld"}',
+        r'"A:\feed\back"',
+        r'"(?i:\\w+)"',
+        r'"f:\\mathbb{R}"',
+        '"f:\\mathbb{R}"',
+    ],
+)
+def test_the_escapes_of_json_are_no_path(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(text)
+    assert lines_of(tmp_path) == []
+
+
+def test_an_escaped_path_is_found_in_json(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(json.dumps({"a": r"\\nas\runs\x", "b": "A:\nYes"}))
+    [line] = lines_of(tmp_path)
+    assert r"\\nas\runs\x" in line
 
 
 def test_what_this_machine_knows_is_found_in_any_file(tmp_path: Path) -> None:
@@ -249,6 +279,22 @@ def test_the_paths_of_the_recipe_are_private(tmp_path: Path) -> None:
         assert any("a path of this machine" in line for line in lines_of(folder, known)), text
 
 
+def test_a_home_that_nobody_has_is_a_path_as_it_stands() -> None:
+    known = here({}, cases={"source": "lara", "path": "~nobody-here/cases"})
+    assert any(place.endswith("/~nobody-here/cases") for place in known.places)
+
+
+def test_the_name_of_an_answer_model_is_on_the_card(tmp_path: Path) -> None:
+    def told(name: str) -> list[str]:
+        cases = {"source": "sample", "answer_models": [{"name": name}]}
+        (tmp_path / "README.md").write_text(f"answered by {name}")
+        return lines_of(tmp_path, here({}, cases=cases))
+
+    assert told("/models/Qwen2.5-7B") == []
+    [line] = told("/home/ann/models/mine")
+    assert "--served-model-name" in line
+
+
 @pytest.mark.parametrize("name", ["merges.txt", "vocab.json", "vocab.txt", "tokenizer.json"])
 def test_keys_are_looked_for_in_vocabularies_as_well(tmp_path: Path, name: str) -> None:
     known = here({"MY_TOKEN": "correct horse"})
@@ -278,6 +324,8 @@ HEAD += "its walls were drawn by two sisters who never saw the sea before the wo
     ("text", "known"),
     [
         ("it says: walls were drawn by two sisters who never saw the sea, it does", True),
+        ("so harbour of the northern islands was built by", True),
+        ("so harbour of the northern islands was built", False),
         ("the walls were drawn by two sisters", False),
         ("1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12", False),
         ("Paris", False),

@@ -45,6 +45,7 @@ def test_the_papers_table_has_six_rows_over_three_prompts(repository: Path) -> N
         ({"rows": [ROW | {"mode": "decide"}]}, "compact prompt only"),
         ({"rows": [ROW | {"models": "m"}]}, "did you mean model"),
         ({"rows": []}, "rows"),
+        *(({"rows": [ROW | {"name": f"{sign}x"}]}, "rows.0.name") for sign in "+-@= "),
         ({"name": "r"}, "a folder of its own"),
     ],
 )

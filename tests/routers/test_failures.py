@@ -19,7 +19,7 @@ from prerouter.routers.prompted import as_decision
         (TraceReason.CUT_OFF, "", DecisionFailure.CUT_OFF),
         (TraceReason.ENDLESS_WHITE_SPACE, "", DecisionFailure.CUT_OFF),
         # It ended by itself, in the middle of its thinking.
-        (TraceReason.UNCLOSED_THINKING, "", DecisionFailure.UNPARSABLE),
+        (TraceReason.UNCLOSED_THINKING, "", DecisionFailure.CUT_OFF),
         (TraceReason.NO_JSON, "", DecisionFailure.UNPARSABLE),
     ],
 )

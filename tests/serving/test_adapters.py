@@ -161,4 +161,4 @@ def test_the_choices_are_told_apart_by_name_and_not_by_place() -> None:
 def test_an_extra_that_is_missing_is_named(module: str, package: str, extra: str) -> None:
     code = f"import sys; sys.modules['{package}'] = None; import prerouter.serving.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert f"pip install 'prerouter[{extra}]'" in done.stderr
+    assert f"pip install -e '.[{extra}]'" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -59,6 +60,35 @@ def test_another_run_or_none_begins_with_as_many_as_are_launched(
     assert resume.prepare(eight, "run") is None
     checkpoint_of(eight, "run")
     resume.check_processes(eight, "run", "train")
+
+
+def test_nobody_prepares_before_everybody_has_looked(
+    eight: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[bool] = []
+
+    def wait() -> None:
+        found.append((eight / "checkpoint-3").is_dir())
+
+    launched: Any = SimpleNamespace(
+        accelerator=SimpleNamespace(wait_for_everyone=wait, main_process_first=nullcontext)
+    )
+    assert resume.open_checkpoints(launched, eight, "another run", "train") is None
+    assert found == [True]
+    assert not (eight / "checkpoint-3").exists()
+    # Where the check refuses, everybody's does: nobody is waited for.
+    checkpoint_of(eight, "another run")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(StageError):
+        resume.open_checkpoints(launched, eight, "another run", "train")
+    assert found == [True]
+
+
+def test_a_file_that_goes_away_while_it_is_looked_at_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    resume.check_processes(tmp_path, "run", "train")
 
 
 def trainer(fsdp: bool) -> Any:
