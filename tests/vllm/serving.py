@@ -33,6 +33,7 @@ def served(repository: Path, model: str, name: str, log: Path) -> Iterator[str]:
                 f"--served-model-name={name}",
                 "--dtype=float32",
                 "--enforce-eager",
+                "--gpu-memory-utilization=0.5",
                 f"--max-model-len={MAX_MODEL_LEN}",
             ],
             env={**os.environ, "PORT": str(port), "PYTHON": sys.executable},
