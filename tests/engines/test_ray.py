@@ -34,7 +34,7 @@ def section(**changes: Any) -> dict[str, Any]:
 
 def test_an_environment_without_ray_is_told_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"^ray.*is not installed.*prerouter\[ray\]"):
+    with pytest.raises(MissingDependencyError, match=r"^ray.*is not installed.*-e '\.\[ray\]'"):
         start_engine(validate(RayEngine, section(), "engine"))
 
 

@@ -13,7 +13,7 @@ from prerouter.recipe.engine import VllmEngine
 
 def test_an_environment_without_vllm_is_told_which_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(MissingDependencyError, match=r"vllm: is not installed.*prerouter\[vllm\]"):
+    with pytest.raises(MissingDependencyError, match=r"vllm: is not installed.*-e '\.\[vllm\]'"):
         start_engine(VllmEngine(kind="vllm", model="some/model"))
 
 

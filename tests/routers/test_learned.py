@@ -183,7 +183,7 @@ WHOLE = format_trace(RATIONALE, Route.LC)
         ("I take LC.", "stop", None, DecisionFailure.UNPARSABLE),
         ("", "stop", None, DecisionFailure.UNPARSABLE),
         (WHOLE.replace("LC", "BOTH"), "stop", None, DecisionFailure.UNPARSABLE),
-        (f"<think>{WHOLE}", "stop", None, DecisionFailure.UNPARSABLE),
+        (f"<think>{WHOLE}", "stop", None, DecisionFailure.CUT_OFF),
         (WHOLE, "length", None, DecisionFailure.CUT_OFF),
         (WHOLE[:40] + " " * 100, "length", None, DecisionFailure.CUT_OFF),
         ("", "error", "connection lost", DecisionFailure.CALL_FAILED),

@@ -381,7 +381,7 @@ def test_a_human_score_of_no_case_is_an_error(
 ) -> None:
     people = with_people(tmp_path, "case_id,route,score\nnobody,RAG,3\n")
     recipe, _ = run_judge(tmp_path, monkeypatch, [("so 1", "so 2")], human=people)
-    with pytest.raises(CombinedError, match=r"people.csv:2: scores 'nobody'"):
+    with pytest.raises(CombinedError, match=r"people.csv:2: tells of 'nobody'"):
         execute(score.STAGE, recipe, SilentProgress())
 
 
