@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class PrerouterError(Exception):
@@ -73,3 +77,11 @@ class CombinedError(PrerouterError):
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
+
+
+def first_mistake(error: ValidationError, whole: str = "") -> str:
+    """Where the first mistake of a record is, and what: `field: message`. One of the record as a
+    `whole` is called so, or has no place."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or whole
+    return f"{place}: {first['msg']}" if place else first["msg"]

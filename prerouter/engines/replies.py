@@ -7,6 +7,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
 
+from prerouter.core.errors import first_mistake
 from prerouter.core.protocols import Completion, FinishReason
 from prerouter.core.records import Count
 from prerouter.engines.entropy_bound import entropy_at_least
@@ -148,6 +149,4 @@ def _refuse(usage: _Usage, reason: str, *, passing: bool = True) -> NoReturn:
 def _first_problem(error: ValidationError) -> str:
     """Where and what, without the server's own text."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    message = "not JSON" if first["type"] == "json_invalid" else first["msg"]
-    return f"{place}: {message}" if place else message
+    return "not JSON" if first["type"] == "json_invalid" else first_mistake(error)

@@ -29,6 +29,10 @@ class Pattern:
     backslashes: bool = False
 
 
+def _key(kind: str, anchors: tuple[str, ...], expression: re.Pattern[str]) -> Pattern:
+    return Pattern(kind, anchors, expression, secret=True)
+
+
 PATHS = (
     Pattern(
         PATH,
@@ -64,55 +68,31 @@ PATHS = (
     ),
 )
 KEYS = (
-    Pattern("a Hugging Face token", ("hf_",), re.compile(r"\bhf_[A-Za-z0-9]{20,}"), True),
-    Pattern("an API key", ("sk-",), re.compile(r"\bsk-[A-Za-z0-9_-]{20,}"), True),
-    Pattern(
-        "an AWS access key",
-        ("AKIA", "ASIA"),
-        re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-        True,
-    ),
-    Pattern(
+    _key("a Hugging Face token", ("hf_",), re.compile(r"\bhf_[A-Za-z0-9]{20,}")),
+    _key("an API key", ("sk-",), re.compile(r"\bsk-[A-Za-z0-9_-]{20,}")),
+    _key("an AWS access key", ("AKIA", "ASIA"), re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+    _key(
         "a GitHub token",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,})"),
-        True,
     ),
-    Pattern("a GitLab token", ("glpat-",), re.compile(r"\bglpat-[\w-]{20,}"), True),
-    Pattern("a Groq API key", ("gsk_",), re.compile(r"\bgsk_[A-Za-z0-9]{20,}"), True),
-    Pattern("an NVIDIA API key", ("nvapi-",), re.compile(r"\bnvapi-[\w-]{20,}"), True),
-    Pattern("an xAI API key", ("xai-",), re.compile(r"\bxai-[A-Za-z0-9]{20,}"), True),
-    Pattern("a Replicate token", ("r8_",), re.compile(r"\br8_[A-Za-z0-9]{20,}"), True),
-    Pattern("an npm token", ("npm_",), re.compile(r"\bnpm_[A-Za-z0-9]{30,}"), True),
-    Pattern("a PyPI token", ("pypi-",), re.compile(r"\bpypi-[\w-]{30,}"), True),
-    Pattern(
-        "a bearer token",
-        ("Bearer ", "bearer "),
-        re.compile(r"\b[Bb]earer [\w.~+/-]{20,}"),
-        True,
-    ),
-    Pattern(
-        "an Azure storage key",
-        ("AccountKey=",),
-        re.compile(r"\bAccountKey=[A-Za-z0-9+/]{20,}"),
-        True,
-    ),
-    Pattern("a Google API key", ("AIza",), re.compile(r"\bAIza[\w-]{35}"), True),
-    Pattern("a Slack token", ("xox",), re.compile(r"\bxox[abprs]-[\w-]{10,}"), True),
-    Pattern(
-        "a private key", ("PRIVATE KEY",), re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"), True
-    ),
-    Pattern(
-        "a JSON Web Token",
-        ("eyJ",),
-        re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-        True,
-    ),
-    Pattern(
+    _key("a GitLab token", ("glpat-",), re.compile(r"\bglpat-[\w-]{20,}")),
+    _key("a Groq API key", ("gsk_",), re.compile(r"\bgsk_[A-Za-z0-9]{20,}")),
+    _key("an NVIDIA API key", ("nvapi-",), re.compile(r"\bnvapi-[\w-]{20,}")),
+    _key("an xAI API key", ("xai-",), re.compile(r"\bxai-[A-Za-z0-9]{20,}")),
+    _key("a Replicate token", ("r8_",), re.compile(r"\br8_[A-Za-z0-9]{20,}")),
+    _key("an npm token", ("npm_",), re.compile(r"\bnpm_[A-Za-z0-9]{30,}")),
+    _key("a PyPI token", ("pypi-",), re.compile(r"\bpypi-[\w-]{30,}")),
+    _key("a bearer token", ("Bearer ", "bearer "), re.compile(r"\b[Bb]earer [\w.~+/-]{20,}")),
+    _key("an Azure storage key", ("AccountKey=",), re.compile(r"\bAccountKey=[A-Za-z0-9+/]{20,}")),
+    _key("a Google API key", ("AIza",), re.compile(r"\bAIza[\w-]{35}")),
+    _key("a Slack token", ("xox",), re.compile(r"\bxox[abprs]-[\w-]{10,}")),
+    _key("a private key", ("PRIVATE KEY",), re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")),
+    _key("a JSON Web Token", ("eyJ",), re.compile(r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}")),
+    _key(
         "an address with a password",
         ("://",),
         re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/:@\"']*:[^\s/@\"']+@"),
-        True,
     ),
 )
 MAIL = Pattern(

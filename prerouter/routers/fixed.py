@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from prerouter.core.errors import CheckpointError, StageError
+from prerouter.core.errors import CheckpointError, StageError, first_mistake
 from prerouter.core.records import Decision, Label, Route, RoutingCase, by_cost
 
 
@@ -105,11 +105,8 @@ class TaskMajority:
         try:
             saved = _Saved.model_validate(data)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "its file"
-            raise CheckpointError(
-                cls.name, f"{where}: {first['msg']}", next_step="run the route stage again"
-            ) from None
+            problem, way_on = first_mistake(error, "its file"), "run the route stage again"
+            raise CheckpointError(cls.name, problem, next_step=way_on) from None
         return cls(saved.overall, saved.by_task_type, saved.labels)
 
 

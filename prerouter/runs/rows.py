@@ -13,7 +13,7 @@ from typing import BinaryIO, Generic, Self, TypeVar
 
 from pydantic import ValidationError
 
-from prerouter.core.errors import InputError, StageError
+from prerouter.core.errors import InputError, StageError, first_mistake
 from prerouter.core.records import Record
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -28,12 +28,8 @@ def decode(line: bytes, model: type[RecordT], path: Path, number: int) -> Record
     try:
         return model.model_validate_json(line)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        problem = f"{where}: {first['msg']}" if where else str(first["msg"])
-        raise InputError(
-            f"{path}:{number}", problem, f"a {model.__name__} record", "mend the line"
-        ) from None
+        place, accepted = f"{path}:{number}", f"a {model.__name__} record"
+        raise InputError(place, first_mistake(error), accepted, "mend the line") from None
 
 
 def read_rows(path: Path, model: type[RecordT]) -> Iterator[RecordT]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
-from prerouter.core.errors import InputError, PrerouterError
+from prerouter.core.errors import InputError, PrerouterError, first_mistake
 from prerouter.core.records import RoutingCase
 from prerouter.engines.retries import is_passing, retry_after_seconds
 from prerouter.serving.wire import (
@@ -251,9 +251,7 @@ def _asked(case: RoutingCase) -> AskedCase:
     try:
         return to_asked(case)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise InputError(f"case {case.case_id}", f"{place}: {first['msg']}") from None
+        raise InputError(f"case {case.case_id}", first_mistake(error)) from None
 
 
 def _halves(part: AskedCases, error: ServiceError) -> list[AskedCases]:

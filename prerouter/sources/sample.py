@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field, ValidationError
 
-from prerouter.core.errors import CombinedError, InputError, PrerouterError
+from prerouter.core.errors import CombinedError, InputError, PrerouterError, first_mistake
 from prerouter.core.records import (
     AnswerModel,
     Count,
@@ -128,9 +128,8 @@ def _rows(path: Path, model: type[_Row], errors: list[PrerouterError]) -> list[_
         try:
             rows.append(model.model_validate_json(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "row"
-            errors.append(InputError(f"{path}:{number}", f"{where}: {first['msg']}", "", REMAKE))
+            problem = first_mistake(error, "row")
+            errors.append(InputError(f"{path}:{number}", problem, "", REMAKE))
     return rows
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from prerouter.core.errors import InputError, StageError
+from prerouter.core.errors import InputError, StageError, first_mistake
 from prerouter.core.records import (
     Answer,
     Decision,
@@ -165,10 +165,8 @@ def _importances(path: Path) -> Importances:
     try:
         return Importances.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
-        raise InputError(
-            str(path), problem, "what `route` leaves", "run `prerouter route` with --force"
-        ) from None
+        accepted, way_on = "what `route` leaves", "run `prerouter route` with --force"
+        raise InputError(str(path), first_mistake(error), accepted, way_on) from None
 
 
 def _priced(recipe: Recipe, cases: Iterable[RoutingCase]) -> PriceTable:
@@ -211,9 +209,11 @@ def _inputs(recipe: Recipe) -> dict[str, str]:
     if section is None or not section.report:
         return {}
     _, prices = load_prices(recipe.prices)
-    for error in (*missing_probes(section.probes), *missing_studies(section.studies)):
-        raise error
-    for error in missing_table(section.triples, "evaluate.triples"):
+    for error in (
+        *missing_probes(section.probes),
+        *missing_studies(section.studies),
+        *missing_table(section.triples, "evaluate.triples"),
+    ):
         raise error
     said = {"evaluate.triples": file_sha256(section.triples.path)} if section.triples else {}
     return {

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, ValidationError
 
-from prerouter.core.errors import InputError, PrerouterError
+from prerouter.core.errors import InputError, PrerouterError, first_mistake
 from prerouter.core.records import Record
 from prerouter.measures.checks import caution
 from prerouter.reporting import charts
@@ -101,9 +101,7 @@ def _point(path: Path, line: int, row: dict[str, str]) -> ProbePoint:
             {name: row.get(name) or None for name in ProbePoint.model_fields}
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}:{line}", f"{where}: {first['msg']}", "a probe's row") from None
+        raise InputError(f"{path}:{line}", first_mistake(error), "a probe's row") from None
     if point.accuracy is None and not point.notes:
         raise InputError(f"{path}:{line}", "accuracy: blank", "a share, or notes that say why none")
     return point

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from prerouter.core.errors import InputError, PrerouterError, StageError
+from prerouter.core.errors import InputError, PrerouterError, StageError, first_mistake
 from prerouter.measures.best_of_n import BestOfN
 from prerouter.measures.routing import POOLED, Measure, RoutingRow
 from prerouter.reporting import charts
@@ -67,7 +67,7 @@ def read_study(folder: Path) -> PromptStudyRead:
         try:
             best = _BEST_OF.validate_json((folder / BEST_OF).read_bytes())
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+            problem = first_mistake(error)
             raise InputError(str(folder / BEST_OF), problem, "rows of best of N", _MEND) from None
     named = manifest.fingerprint.sections.get("name")
     return PromptStudyRead(named if isinstance(named, str) else folder.name, rows, best)
