@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,13 @@ def _shared(name: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"{name} is not beside this checkout (looked in {SHARED})")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _hears_ctrl_c() -> None:
+    """A shell makes what it starts in the background deaf to SIGINT, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
