@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -91,6 +91,9 @@ def run_prompt_study(study: PromptStudy, progress: Progress) -> StudyOutcome:
         (study.folder / MANIFEST).unlink(missing_ok=True)
         known = _read(study)
         asked = 0
+        every = len(study.models) * study.samples
+        total = every * sum(len(known.cases[_cases_file(p)]) for p in study.prompts.values())
+        progress.note(f"study: {total:,} replies in all, of which those that are there stand")
         decisions: dict[str, list[Decision]] = {
             router.name: list(router.route(_cases(known))) for router in (AlwaysRag(), AlwaysLc())
         }
@@ -100,11 +103,12 @@ def run_prompt_study(study: PromptStudy, progress: Progress) -> StudyOutcome:
                 for variant, prompt in study.prompts.items():
                     name = f"{model.name}, {variant}"
                     section = study.asking(model, prompt)
-                    folder = study.folder / model.name / variant
                     cases = known.cases[_cases_file(prompt)]
                     progress.start(f"study: {name}", len(cases) * study.samples)
+                    inside = study.folder / model.name / variant
+                    _check_inside(study.folder, inside)
                     parent = parents[_cases_file(prompt)]
-                    _clear_where_other(study.folder, folder, section, study.seed, parent)
+                    folder = _replies_folder(inside, section, study.seed, parent)
                     asked += _ask(folder, section, cases, study.seed, start, progress)
                     decisions[name], samples[name] = _read_back(folder, name, cases, study.samples)
         outcome = _measure(study, known, decisions, samples, asked)
@@ -148,32 +152,31 @@ def _ask(
     return len(due)
 
 
-def _clear_where_other(
-    inside: Path, folder: Path, section: TeachSection, seed: int, parent: str
-) -> None:
-    """Traces of another prompt, model, seed or other cases are none of this study's. Raises
-    StageError for a folder that doesn't lie `inside` the study's, by its name or by a link."""
-    if inside.resolve() not in folder.resolve().parents:
+def _check_inside(outer: Path, folder: Path) -> None:
+    """Raises StageError for a folder that doesn't lie in the study's, by its name or by a link."""
+    if outer.resolve() not in folder.resolve().parents:
         raise StageError(
             str(folder),
-            f"leads out of the study's folder {inside}",
+            f"leads out of the study's folder {outer}",
             "folders of the study's own",
             "rename the model or the variant, or take the link away",
         )
+
+
+def _replies_folder(inside: Path, section: TeachSection, seed: int, parent: str) -> Path:
+    """Where the replies to this prompt, model, seed and cases lie. Those to others stand beside
+    them: they were paid for, and a study that is changed back finds them again."""
     wanted = {
         "section": shaping(section, section.engine, "samples"),
         "prompt": prompt_hash(section.prompt.paradigm, section.prompt.without),
         "seed": seed,
         "cases": parent,
     }
-    try:
-        begun = json.loads((folder / STARTED).read_bytes())
-    except (OSError, ValueError):
-        begun = None
-    if begun != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        write_json(folder / STARTED, wanted)
+    text = json.dumps(wanted, sort_keys=True)
+    folder = inside / hashlib.sha256(text.encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / STARTED, wanted)
+    return folder
 
 
 def _read_back(

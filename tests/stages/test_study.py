@@ -26,9 +26,10 @@ from prerouter.prompts.trace import format_trace
 from prerouter.recipe.study import PRESETS, PromptStudy, load_prompt_study
 from prerouter.runs.manifest import altered_files, read_manifest
 from prerouter.runs.stage import execute
-from prerouter.stages import cases, label
+from prerouter.stages import cases, label, profile
 from prerouter.stages.study import run_prompt_study
 
+from .profiler import Profiler
 from .tables import MODELS, Scripted, table_recipe
 
 QUESTIONS = 30
@@ -138,6 +139,10 @@ def test_a_rerun_asks_for_nothing_and_a_changed_variant_for_its_own(
     row = pooled(outcome.rows)["large, no step"]
     assert row.undecided == row.n
     assert pooled(outcome.rows)["large, full"] == pooled(first.rows)["large, full"]
+    # What was paid for stands: the study as it was before asks for nothing.
+    engines = play(monkeypatch, refuses)
+    back = run_prompt_study(load_prompt_study(write_study(finished)), SilentProgress())
+    assert (back.asked, back.rows, engines) == (0, first.rows, [])
 
 
 @pytest.mark.parametrize("name", ["a", "full", "no step 3", "v1.5", "Qwen3-32B+x", "统计"])
@@ -275,6 +280,34 @@ def test_generated_metadata_need_a_run_that_has_them(
     with pytest.raises(StageError, match="needs profile, which is not finished"):
         run_prompt_study(study, SilentProgress())
     assert engines == []
+
+
+def test_each_metadata_setting_is_shown_what_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sections = {
+        "split": {"group_by": "document"},
+        "profile": {"engine": ENGINE},
+        "teach": {"engine": ENGINE, "prompt": {"metadata": "generated"}},
+    }
+    recipe = table_recipe(tmp_path, QUESTIONS, **sections)
+    profiler = Profiler(tmp_path / "asked.txt")
+    monkeypatch.setattr("prerouter.stages.profile.start_engine", lambda section: profiler)
+    for stage in (cases.STAGE, profile.STAGE, label.STAGE):
+        execute(stage, recipe, SilentProgress())
+    shown: dict[str, list[str]] = {"full": [], "head only": [], "generated": []}
+
+    def keeps(index: int, prompt: str) -> Completion:
+        own, inferred = '"Report ' in prompt, '"Title of: ' in prompt
+        shown["full" if own else "generated" if inferred else "head only"].append(prompt)
+        return odd_is_lc(index, prompt)
+
+    play(monkeypatch, keeps)
+    study = load_prompt_study(write_study(recipe.run_dir, variants=None, preset="metadata"))
+    outcome = run_prompt_study(study, SilentProgress())
+    assert list(pooled(outcome.rows))[2:5] == [f"large, {setting}" for setting in shown]
+    assert {len(prompts) for prompts in shown.values()} == {outcome.asked // 3}
+    assert all("Document " in prompt for prompts in shown.values() for prompt in prompts)
 
 
 def test_the_presets_are_the_papers() -> None:
