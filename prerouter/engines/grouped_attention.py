@@ -19,14 +19,19 @@ NAME = "prerouter_grouped"
 
 def one_query_attention(model: Any) -> str:
     """Name of the attention to write tokens with on a CPU: the grouped one where the model's own is
-    the plain one (no caps, no sinks), which is told by its code, else its own matrix products."""
-    from transformers.models.llama import modeling_llama
-
-    own = getattr(sys.modules[type(model).__module__], "eager_attention_forward", None)
-    if own is None or _code(own) != _code(modeling_llama.eager_attention_forward):
+    the plain one, else its own matrix products."""
+    if not is_plain_attention(model):
         return "eager"
     _register()
     return NAME
+
+
+def is_plain_attention(model: Any) -> bool:
+    """Whether a model's attention has no caps and no sinks, which is told by its code."""
+    from transformers.models.llama import modeling_llama
+
+    own = getattr(sys.modules[type(model).__module__], "eager_attention_forward", None)
+    return own is not None and _code(own) == _code(modeling_llama.eager_attention_forward)
 
 
 def grouped_attention(
@@ -38,7 +43,7 @@ def grouped_attention(
     scaling: float,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Softmax attention, its weights in float32. `query` has shape (rows, heads, tokens, size),
+    """Softmax attention. `query` has shape (rows, heads, tokens, size),
     `key` (rows, key heads, length, size), `value` the same with a size of its own, the mask is
     added; gives (rows, tokens, heads, value size)."""
     import torch
@@ -50,7 +55,8 @@ def grouped_attention(
     scores = (queries @ key.mT * scaling).view(rows, key_heads, group, tokens, length)
     if attention_mask is not None:
         scores = scores + attention_mask[:, :, None]
-    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    # Summed in float32 inside; asked for float32 outside, it takes several times as long.
+    weights = torch.softmax(scores, dim=-1)
     mixed = weights.view(rows, key_heads, group * tokens, length) @ value
     return mixed.view(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
 

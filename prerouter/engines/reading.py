@@ -1,11 +1,14 @@
-"""Reading prompts in padded batches, and what they all begin with only once."""
+"""Reading prompts in batches, and what they all begin with only once."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from prerouter.engines import packed_attention
 from prerouter.engines.batches import Prefix
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ class PromptReader:
     the reply): `share` reads that start once and every later batch goes on from it.
 
     What a model keeps of what it has read is copied only where it is plain keys and values of every
-    token; a sliding window or a recurrent state reads each prompt whole.
+    token; a sliding window or a recurrent state reads each prompt whole. Where nothing is read
+    after a prompt, prompts go through a CPU packed and not padded (`packed_attention`).
     """
 
     def __init__(self, model: Any, device: str) -> None:
@@ -84,18 +88,25 @@ class PromptReader:
         self, prompts: Sequence[list[int]], endings: list[list[int]]
     ) -> tuple[torch.Tensor, list[list[float]]]:
         """What each layer makes of a prompt's last token: float32, shape (rows, layers + 1, hidden
-        size), the embedding first; and `score` for the `endings`, if any. All tokens before the
-        last are read without keeping their states."""
+        size), the embedding first; and `score` for the `endings`, if any."""
         import torch
 
         with torch.inference_mode():
+            if self._one_pass(endings):
+                read = [*self._read_packed(prompts, output_hidden_states=True)]
+                packed = [
+                    torch.stack([s[0, lasts] for s in o.hidden_states], 1) for o, lasts in read
+                ]
+                logits = torch.cat([output.logits[0] for output, _ in read])
+                return torch.cat(packed).float(), _first_scores(logits, endings)
+            # All tokens before the last are read without keeping their states.
             prefix = self.prefill([prompt[:-1] for prompt in prompts])
             last = torch.tensor([prompt[-1:] for prompt in prompts], device=self._device)
             output = self._read_on(prefix, last, output_hidden_states=True)
-            states = [state[:, -1].float() for state in output.hidden_states]
+            layers = [state[:, -1].float() for state in output.hidden_states]
             prefix.logits = output.logits[:, -1]
             scores = self._score_after(prefix, prompts, endings) if endings else [[]] * len(prompts)
-            return torch.stack(states, dim=1).cpu(), scores
+            return torch.stack(layers, dim=1).cpu(), scores
 
     def _score_after(
         self, prefix: Prefix, prompts: Sequence[list[int]], endings: list[list[int]]
@@ -150,12 +161,39 @@ class PromptReader:
         prompt is read once, and an ending of one token costs nothing more."""
         import torch
 
+        firsts = sorted({ending[0] for ending in endings})
         with torch.inference_mode():
-            prefix = self._prefill_exactly(prompts, sorted({ending[0] for ending in endings}))
+            if self._one_pass(endings):
+                with self._head_watched() as seen:
+                    read = [output.logits[0] for output, _ in self._read_packed(prompts)]
+                logits = [
+                    self._exact(raw, state[0], from_head[0], firsts)
+                    for raw, (state, from_head) in zip(read, seen, strict=True)
+                ]
+                return _first_scores(torch.cat(logits), endings)
+            with self._head_watched() as seen:
+                prefix = self.prefill(prompts)
+            state, from_head = seen[-1]
+            prefix.logits = self._exact(prefix.logits, state[:, -1], from_head[:, -1], firsts)
             return self._score_after(prefix, prompts, endings)
 
-    def _prefill_exactly(self, prompts: Sequence[list[int]], tokens: list[int]) -> Prefix:
-        """`prefill` with float32 logits, of which those of `tokens` are computed so.
+    @contextlib.contextmanager
+    def _head_watched(self) -> Iterator[list[tuple[torch.Tensor, torch.Tensor]]]:
+        """What the head is given, and what it makes of it, at each call."""
+        seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+        hook = self._model.get_output_embeddings().register_forward_hook(
+            lambda module, given, output: seen.append((given[0], output))
+        )
+        try:
+            yield seen
+        finally:
+            hook.remove()
+
+    def _exact(
+        self, logits: torch.Tensor, state: torch.Tensor, raw: torch.Tensor, tokens: list[int]
+    ) -> torch.Tensor:
+        """`logits` in float32, of which those of `tokens` are computed so: from the `state` of
+        which the head made `raw`, shapes (rows, hidden size) and (rows, vocabulary).
 
         A bfloat16 logit has three digits: in a step of 1/16 most probabilities would be one of a
         few values, and a threshold on them could not be set to a rate.
@@ -163,21 +201,46 @@ class PromptReader:
         import torch
 
         head = self._model.get_output_embeddings()
-        seen: list[tuple[torch.Tensor, torch.Tensor]] = []
-        hook = head.register_forward_hook(
-            lambda module, given, output: seen.append((given[0], output))
-        )
-        try:
-            prefix = self.prefill(prompts)
-        finally:
-            hook.remove()
-        state, raw = seen[-1]
+        exact = logits.float()
         # Where a model scales or caps what its last layer gives, that has the last word.
-        plain = type(head) is torch.nn.Linear and head.bias is None
-        if plain and torch.equal(raw[:, -1], prefix.logits):
-            prefix.logits = prefix.logits.float()
-            prefix.logits[:, tokens] = state[:, -1].float() @ head.weight[tokens].float().T
-        return prefix
+        if type(head) is torch.nn.Linear and head.bias is None and torch.equal(raw, logits):
+            exact[:, tokens] = state.float() @ head.weight[tokens].float().T
+        return exact
+
+    @cached_property
+    def _packs(self) -> bool:
+        return self._device == "cpu" and packed_attention.packs(self._model)
+
+    def _one_pass(self, endings: list[list[int]]) -> bool:
+        """Whether nothing is to be read after the prompts, and they can be read packed."""
+        return all(len(ending) == 1 for ending in endings) and self._packs
+
+    def _read_packed(
+        self, prompts: Sequence[list[int]], **settings: bool
+    ) -> Iterator[tuple[Any, torch.Tensor]]:
+        """The model's outputs, with the logits after each prompt, shape (1, prompts, vocabulary),
+        and the places of the prompts' last tokens, pack by pack."""
+        import torch
+
+        shared = len(self._shared) if all(map(self._continues, prompts)) else 0
+        rests = [prompt[shared:] for prompt in prompts]
+        for some in packed_attention.packs_of([len(rest) for rest in rests]):
+            lengths = [len(rest) for rest in rests[some]]
+            places = [torch.arange(shared, shared + length) for length in lengths]
+            lasts = torch.tensor(lengths).cumsum(dim=0) - 1
+            filling = (0, -sum(lengths) % packed_attention.MULTIPLE)
+            ids = torch.tensor([token for rest in rests[some] for token in rest])
+            with packed_attention.packed(self._model):
+                output = self._model(
+                    input_ids=torch.nn.functional.pad(ids, filling)[None],
+                    position_ids=torch.nn.functional.pad(torch.cat(places), filling)[None],
+                    past_key_values=copy.deepcopy(self._cache) if shared else None,
+                    use_cache=bool(shared),
+                    logits_to_keep=lasts,
+                    pack=packed_attention.Pack(lengths),
+                    **settings,
+                )
+            yield output, lasts
 
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int, keep: int = 1
@@ -198,6 +261,15 @@ class PromptReader:
     def _continues(self, prompt: list[int]) -> bool:
         # At least one token has to be read: the next one's logits come from it.
         return len(prompt) > len(self._shared) and prompt[: len(self._shared)] == self._shared
+
+
+def _first_scores(logits: torch.Tensor, endings: list[list[int]]) -> list[list[float]]:
+    """Log-probability of each ending's one token, shape (prompts, endings)."""
+    import torch
+
+    scores = torch.log_softmax(logits.float(), dim=-1)[:, [ending[0] for ending in endings]]
+    rows: list[list[float]] = scores.tolist()
+    return rows
 
 
 def _common_start(prompts: Sequence[list[int]]) -> list[int]:

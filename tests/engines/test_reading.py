@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
+from prerouter.engines.packed_attention import packs
 from prerouter.engines.reading import PromptReader
 
 START = list(range(5, 45))
@@ -129,6 +130,7 @@ def test_a_model_with_a_sliding_window_reads_each_prompt_whole(sliding: Any) -> 
     reader = PromptReader(sliding, "cpu")
     reader.share(PROMPTS)
     assert reader.shared_tokens == 0
+    assert not packs(sliding)
 
 
 ENDINGS = [[11, 12, 13], [11, 12], [14], [21, 22, 23]]
