@@ -156,6 +156,11 @@ def make_estimate(
     notes = []
     if price is None:
         notes.append(f"no price for {engine.model}; add it to {table_path}")
+    elif not isinstance(engine, OpenAIEngine):
+        notes.append(
+            f"USD are what others would bill at this price: {engine.kind} runs on your own "
+            "machines, and takes GPU-hours (--throughput)"
+        )
     if output.basis == "traces" and isinstance(engine, OpenAIEngine):
         notes.append(
             "traces tell of no attempt that was cut off and asked again, though it is paid"

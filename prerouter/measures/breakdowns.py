@@ -23,6 +23,7 @@ from prerouter.core.records import (
     RoutingCase,
 )
 from prerouter.measures.checks import MIN_CASES, caution
+from prerouter.measures.length_bands import length_band
 from prerouter.measures.outcomes import Outcomes, join_outcomes
 from prerouter.measures.routing import POOLED, RoutingRow, routing_table
 from prerouter.measures.statistics import Measured, cluster_bootstrap, group_sums, with_interval
@@ -97,11 +98,24 @@ def key_values(
     key: BreakdownKey, cases: Sequence[RoutingCase], references: Sequence[Reference]
 ) -> dict[str, str | None]:
     """The key's value of each case by case_id; None where it isn't known."""
+    if key is BreakdownKey.CONTEXT_LENGTH and lengths_are_bands(cases, references):
+        lengths = {case.case_id: case.document.tokens for case in cases}
+        return {
+            case_id: None if tokens is None else length_band(tokens)
+            for case_id, tokens in lengths.items()
+        }
     reference_of = {reference.question_id: reference for reference in references}
     return {
         case.case_id: _VALUE[key](case, reference_of.get(case.question_id)) or None
         for case in cases
     }
+
+
+def lengths_are_bands(cases: Sequence[RoutingCase], references: Sequence[Reference]) -> bool:
+    """Whether the context length is a band of the document's tokens, since no reference of these
+    cases tells one: bands and a source's own strata in one breakdown would be two scales."""
+    questions = {case.question_id for case in cases}
+    return not any(each.context_length for each in references if each.question_id in questions)
 
 
 def breakdown(

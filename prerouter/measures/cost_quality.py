@@ -108,7 +108,7 @@ def cost_quality_plane(
     p_lc: Mapping[str, npt.ArrayLike],
     *,
     costs: npt.ArrayLike | None = None,
-    route_costs: Mapping[str, float] | None = None,
+    route_costs: Mapping[str, float | None] | None = None,
     shares: Sequence[float] = (0.25, 0.5, 0.75),
     gap_parts: Sequence[float] = (0.5, 0.8),
     resamples: int = 1000,
@@ -119,8 +119,9 @@ def cost_quality_plane(
     """Every router of `outcomes` as a point, and those in `p_lc`, (n,) each, as curves too.
 
     `costs` are the USD of answering each case by each route, (n, routes) with the columns of
-    ROUTES, `route_costs` those of one decision of each router: both or neither. Intervals resample
-    documents. StageError for a router without a cost or unknown, and for anything missing.
+    ROUTES, `route_costs` those of one decision of each router, None where that isn't known (the
+    router has no cost then): both or neither. Intervals resample documents. StageError for a router
+    that is unknown or has no entry there, and for anything missing.
     """
     usd = _check_costs(outcomes, costs, route_costs)
     n_groups = outcomes.n_groups
@@ -133,7 +134,7 @@ def cost_quality_plane(
     def intervals(statistic: Callable[[Floats], list[float]]) -> list[Measured]:
         return _with_intervals(statistic, n_groups, resamples, confidence, seed)
 
-    def point(name: str, chosen: Indices, route_cost: float) -> PlanePoint:
+    def point(name: str, chosen: Indices, route_cost: float | None) -> PlanePoint:
         rows = np.arange(outcomes.n)
         rag, lc, qa = (outcomes.qa[rows, c] for c in (_RAG, _LC, chosen))
         per_case = np.column_stack((np.ones(outcomes.n), qa - rag, lc - rag))
@@ -142,12 +143,15 @@ def cost_quality_plane(
             name=name,
             lc_rate=float((chosen == _LC).mean()),
             qa=float(qa.mean()),
-            cost=None if usd is None else route_cost + float(usd[rows, chosen].mean()),
+            cost=None
+            if usd is None or route_cost is None
+            else route_cost + float(usd[rows, chosen].mean()),
             gap_recovered=intervals(lambda weights: [_gap_share(*(weights @ sums))])[0],
         )
 
     def curve(router: str) -> Curve:
         p = probabilities(f"{PLACE}: router {router}", p_lc[router], outcomes.n)
+        route_cost = (route_costs or {}).get(router)
         order, ends = rank_cases(p)
         gains = outcomes.qa[:, _LC] - outcomes.qa[:, _RAG]
         ranked = _Ranked(outcomes.groups[order], gains[order], ends)
@@ -158,7 +162,9 @@ def cost_quality_plane(
         ]
         return Curve(
             router=router,
-            points=sweep_thresholds(p, outcomes.qa, usd, (route_costs or {}).get(router, 0)).points,
+            points=sweep_thresholds(
+                p, outcomes.qa, None if route_cost is None else usd, route_cost or 0.0
+            ).points,
             average_gap_recovered=area,
             gap_at=tuple(named[: len(shares)]),
             calls_for=tuple(named[len(shares) :]),
@@ -168,7 +174,7 @@ def cost_quality_plane(
         n=outcomes.n,
         n_groups=n_groups,
         routers=tuple(
-            point(name, chosen, (route_costs or {}).get(name, 0.0))
+            point(name, chosen, (route_costs or {}).get(name))
             for name, chosen in outcomes.chosen.items()
             if name != ORACLE
         ),
@@ -181,7 +187,9 @@ def cost_quality_plane(
 
 
 def _check_costs(
-    outcomes: Outcomes, costs: npt.ArrayLike | None, route_costs: Mapping[str, float] | None
+    outcomes: Outcomes,
+    costs: npt.ArrayLike | None,
+    route_costs: Mapping[str, float | None] | None,
 ) -> Floats | None:
     if (costs is None) != (route_costs is None):
         raise StageError(PLACE, "one of both costs is given", "answering and routing, or neither")
@@ -192,7 +200,9 @@ def _check_costs(
     absent = [name for name in routers if name not in route_costs]
     if absent:
         raise StageError(PLACE, f"router {absent[0]} has no cost of a decision", "USD, 0 if free")
-    finite(PLACE, "the costs of a decision", [route_costs[name] for name in routers])
+    known = [cost for name in routers if (cost := route_costs[name]) is not None]
+    if known:
+        finite(PLACE, "the costs of a decision", known)
     return usd
 
 

@@ -18,6 +18,7 @@ from prerouter.core.records import (
     Answer,
     AnswerModel,
     Decision,
+    DecisionFailure,
     Record,
     Route,
     RoutingCase,
@@ -83,7 +84,7 @@ def query_spend(
     fallback: Route,
 ) -> dict[Spend, float | None]:
     """What one query took; a value is None where it isn't known. An undecided case goes to the
-    fallback route and pays for it."""
+    fallback route and pays for it; a call that failed gave no reply to pay for."""
     stands = decision.route or fallback
     written = dict.fromkeys((stands, decision.wrote or stands))
     found: list[dict[Spend, float | None]] = [
@@ -107,16 +108,26 @@ def _answered(answer: Answer, price: Price | None) -> dict[Spend, float | None]:
     }
 
 
+_NOTHING_READ = (DecisionFailure.CALL_FAILED, DecisionFailure.TOO_LONG)
+
+
 def _decided(decision: Decision, prices: Mapping[str, Price]) -> dict[Spend, float | None]:
     tokens = Tokens(decision.prompt_tokens, decision.completion_tokens)
+    given: float | None = tokens.input
+    got: float | None = tokens.output
     price = prices.get(decision.model or "")
     cost = usd(tokens, price) if price else None
+    if not (tokens.input or tokens.output):
+        cost = 0.0
+        if decision.calls and decision.failure not in _NOTHING_READ:
+            # No prompt is empty: the server didn't tell.
+            given = got = cost = None
     return {
         Spend.CALLS: decision.calls,
-        Spend.INPUT: tokens.input,
-        Spend.OUTPUT: tokens.output,
+        Spend.INPUT: given,
+        Spend.OUTPUT: got,
         Spend.SECONDS: decision.seconds,
-        Spend.USD: cost if tokens.input or tokens.output else 0.0,
+        Spend.USD: cost,
     }
 
 
@@ -202,9 +213,12 @@ def _counted(answer: Answer | None) -> Answer | None:
     return answer
 
 
+_UNTOLD = "a server did not tell the tokens of a decision"
 _WHY_UNKNOWN = {
+    Spend.INPUT: _UNTOLD,
+    Spend.OUTPUT: _UNTOLD,
     Spend.SECONDS: "nobody timed the answers",
-    Spend.USD: "the price table lacks a model that is called",
+    Spend.USD: f"the price table lacks a model that is called, or {_UNTOLD}",
 }
 
 
@@ -217,8 +231,8 @@ def _mean(
 ) -> Measured:
     known = [(group, value) for group, value in values if value is not None]
     if not known or len(known) < len(values):
-        why = "no case whose answers' tokens are known" if not values else _WHY_UNKNOWN.get(spend)
-        return Measured(note=f"n/a: {why or 'not known for every case'}")
+        why = _WHY_UNKNOWN[spend] if values else "no case whose answers' tokens are known"
+        return Measured(note=f"n/a: {why}")
     groups: dict[str, list[float]] = {}
     for group, value in known:
         sums = groups.setdefault(group, [0.0, 0.0])

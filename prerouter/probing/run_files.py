@@ -26,10 +26,11 @@ _SPLIT, _LABELS, _DECISIONS = "cases/split.jsonl", "label/rows.jsonl", "route/ro
 class ProbedRun:
     """The cases of the train and test splits by the file they stand in, and by case id the ideal
     route and each router's decisions. `sides` are by question id. `unseen` training cases of each
-    file were left out: their answer models are none to learn from."""
+    file were left out: their answer models, the `unseen_models`, are none to learn from."""
 
     cases: dict[str, list[RoutingCase]]
     unseen: dict[str, int]
+    unseen_models: tuple[str, ...]
     sides: dict[str, Split]
     labels: dict[str, str]
     decisions: dict[str, dict[str, str]]
@@ -83,7 +84,7 @@ def read_run(study: ProbeStudy) -> ProbedRun:
             if decision.route:
                 routes = decisions.setdefault(decision.router, {})
                 routes[decision.case_id] = decision.route.value
-    return ProbedRun(cases, unseen, sides, labels, decisions)
+    return ProbedRun(cases, unseen, apart, sides, labels, decisions)
 
 
 def _files(study: ProbeStudy) -> list[str]:

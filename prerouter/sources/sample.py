@@ -21,14 +21,12 @@ from prerouter.core.records import (
     Reference,
     RoutingCase,
 )
+from prerouter.measures.length_bands import length_band
 from prerouter.recipe.cases import SampleSource
 from prerouter.sources.case_ids import case_id_of
 from prerouter.sources.loaded import Loaded
 
 REMAKE = "run scripts/make_sample.py, or point cases.path at the whole sample"
-# Document length in tokens, up to each bound: the stratum that LaRA calls context length.
-LENGTH_BANDS = ((2048, "2k"), (4096, "4k"), (8192, "8k"))
-LONGEST_BAND = "16k"
 
 
 class _DocumentRow(Record):
@@ -162,10 +160,6 @@ def _misplaced(root: Path, question: _QuestionRow, body: str) -> list[PrerouterE
     ]
 
 
-def _band(tokens: int) -> str:
-    return next((name for bound, name in LENGTH_BANDS if tokens <= bound), LONGEST_BAND)
-
-
 def _reference(question: _QuestionRow, profile: DocumentProfile) -> Reference:
     return Reference(
         question_id=question.question_id,
@@ -173,7 +167,7 @@ def _reference(question: _QuestionRow, profile: DocumentProfile) -> Reference:
         answerable=question.answerable,
         evidence=question.evidence,
         level=question.level,
-        context_length=_band(profile.tokens or 0),
+        context_length=length_band(profile.tokens or 0),
         annotations={"form": question.form},
     )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from prerouter.core.protocols import Progress
-from prerouter.core.records import RoutingCase
+from prerouter.core.records import RoutingCase, Split
 from prerouter.engines.identity import model_identity
 from prerouter.engines.transformers import TransformersModel
 from prerouter.measures.probes import ProbeResult
@@ -35,6 +35,7 @@ from prerouter.runs.rows import file_sha256, read_rows, replacing, write_rows
 from prerouter.runs.stage import ROWS, alone
 
 _NO_STATE, _UNSEEN = "no_state", "answer_model_not_learnt_from"
+_OF_UNSEEN = "of answer models that were not learnt from (split.unseen_models)"
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,13 @@ def _probe(
     left_out = Counter(
         {NO_TARGET: lacking, _NO_STATE: len(states.errors), _UNSEEN: known.unseen[file]}
     )
+    unseen = sum(
+        case.answer_model.name in known.unseen_models
+        and known.sides[case.question_id] is Split.TEST
+        and case.case_id in targets
+        and bool(states.known[index])
+        for index, case in enumerate(known.cases[file])
+    )
     return ProbeResult(
         row=row.name,
         model=row.model,
@@ -170,7 +178,7 @@ def _probe(
         control_c=found.control_c,
         memorised=found.memorised,
         measures=found.measures,
-        notes=found.notes,
+        notes=(*found.notes, *([f"{unseen} test cases are {_OF_UNSEEN}"] if unseen else [])),
     )
 
 

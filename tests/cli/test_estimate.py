@@ -156,6 +156,8 @@ def test_given_output_tokens_are_priced(tmp_path: Path) -> None:
     saved = found.prompt.repeated * 1.5 / 1e6
     assert found.usd.cached == pytest.approx(found.usd.total - saved)
     assert (found.usd.low, found.usd.high) == (None, None)
+    # The teacher runs here: nobody bills its tokens.
+    assert "transformers runs on your own machines, and takes GPU-hours" in describe(found)[-1]
 
 
 def test_a_model_without_a_price_costs_nothing_known(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from prerouter.core.errors import CombinedError, StageError
-from prerouter.core.records import AnswerModel, Rationale, Reference, Route
+from prerouter.core.records import AnswerModel, DocumentProfile, Rationale, Reference, Route
 from prerouter.measures.breakdowns import (
     BreakdownKey,
     breakdown,
@@ -38,6 +38,23 @@ def test_the_values_of_a_key_by_case() -> None:
     assert values(BreakdownKey.CONTEXT_LENGTH) == ["32k"] * 3 + [None] * 3
     assert values(BreakdownKey.ANSWER_MODEL) == ["m"] * 6
     assert values(BreakdownKey.TASK_TYPE) == [None] * 6
+
+
+def test_without_context_lengths_documents_stand_in_bands_of_their_tokens() -> None:
+    lengths = [0, 2_048, 2_049, 16_384, 100_000, None]
+    cases = [
+        case.model_copy(update={"document": DocumentProfile(document_id="d", tokens=tokens)})
+        for case, tokens in zip(MADE.cases, lengths, strict=True)
+    ]
+
+    def values(references: list[Reference]) -> list[str | None]:
+        return list(key_values(BreakdownKey.CONTEXT_LENGTH, cases, references).values())
+
+    bands = ["2k", "2k", "4k", "16k", "128k", None]
+    other = Reference(question_id="of another split", context_length="32k")
+    assert values([]) == values([*REFERENCES[3:], other]) == bands
+    # A source's own strata stand alone, where it has any.
+    assert values(REFERENCES) == ["32k"] * 3 + [None] * 3
 
 
 def test_a_breakdown_is_the_routing_table_of_each_value() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from prerouter.core.records import Answer, Decision, MissingReason, Rationale, Route, Trace
 from prerouter.measures.cost import Tokens, gpu_hours, output_per_call, usd, used_tokens
-from prerouter.recipe.prices import Price
+from prerouter.recipe.prices import Price, load_prices
 
 
 def price(input: float, output: float, cached: float | None = None) -> Price:
@@ -34,7 +34,14 @@ def test_cached_tokens_are_cheaper_where_they_have_a_price() -> None:
 )
 def test_the_papers_costs_follow_from_one_price(tokens: Tokens, dollars: float) -> None:
     # Chen et al., 2026, arXiv 2605.10235: three costs of one model; two figures each.
-    assert usd(tokens, price(0.28, 1.13)) == pytest.approx(dollars, rel=0.005)
+    shipped = load_prices()[0].models["Qwen/Qwen3-235B-A22B"]
+    assert (shipped.input, shipped.output) == (0.28, 1.13)
+    assert usd(tokens, shipped) == pytest.approx(dollars, rel=0.005)
+
+
+def test_the_papers_cost_of_the_small_model_follows_from_its_price() -> None:
+    shipped = load_prices()[0].models["Qwen/Qwen3-1.7B"]
+    assert f"{1e3 * usd(Tokens(1205, 670), shipped):.2f}" == "0.16"
 
 
 def test_gpu_hours_are_those_of_all_gpus() -> None:

@@ -47,6 +47,23 @@ def test_the_points_by_hand() -> None:
     assert "only 5 cases" in (made.caution or "")
 
 
+def test_a_router_whose_decisions_have_no_known_cost_has_none_and_the_others_have() -> None:
+    made = evaluation(QA, {"r": "LLLRR", "s": "LLLRR"})
+    found = cost_quality_plane(
+        made.outcomes(),
+        {"r": P, "s": P},
+        costs=USD,
+        route_costs={"r": None, "s": 0.0002},
+        resamples=10,
+    )
+    assert [point.cost is None for point in found.routers] == [True, False]
+    unpriced, priced = found.curves
+    assert {point.cost for point in unpriced.points} == {None}
+    assert priced.points[0].cost == pytest.approx(0.0012)
+    assert [point.qa for point in unpriced.points] == [point.qa for point in priced.points]
+    assert found.always_rag.cost == pytest.approx(0.001)
+
+
 def test_the_random_mixture_is_the_line_between_the_ends() -> None:
     made = plane(costs=USD, route_costs={"r": 0.0})
     assert made.mixture(0.25) == pytest.approx((0.36 + 0.25 * 0.16, 0.001 + 0.25 * 0.029))

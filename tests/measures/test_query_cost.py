@@ -94,9 +94,39 @@ def test_a_students_decision_has_the_students_price() -> None:
 
 
 def test_an_undecided_case_pays_the_fallback() -> None:
-    undecided = Decision(case_id="c0", router="r", failure=DecisionFailure.UNPARSABLE, calls=1)
-    assert spend(undecided)[Spend.INPUT] == 1_000
+    undecided = Decision(
+        case_id="c0",
+        router="r",
+        failure=DecisionFailure.UNPARSABLE,
+        model="student",
+        calls=1,
+        prompt_tokens=200,
+    )
+    assert spend(undecided)[Spend.INPUT] == 1_200
     assert spend(undecided)[Spend.CALLS] == 2
+
+
+def test_a_server_that_does_not_tell_its_tokens_costs_nothing_known() -> None:
+    untold = Decision(case_id="c0", router="r", route=RAG, model="student", calls=1, seconds=0.25)
+    found = spend(untold)
+    assert (found[Spend.INPUT], found[Spend.OUTPUT], found[Spend.USD]) == (None, None, None)
+    assert (found[Spend.CALLS], found[Spend.SECONDS]) == (2, 0.75)
+    # One untold case of two is enough: a mean over the other would be that of other cases.
+    cases = [make_case(0), make_case(1)]
+    answers = {(f"c{i}", r): answer(f"c{i}", r, 1_000) for i in range(2) for r in (RAG, LC)}
+    told = untold.model_copy(update={"case_id": "c1", "prompt_tokens": 500})
+    (row,) = cost_rows({"r": [untold, told]}, answers, cases, PRICES, output_tokens=1, resamples=1)
+    for each in (Spend.INPUT, Spend.OUTPUT, Spend.USD):
+        assert row.measures[each].value is None
+        assert "did not tell the tokens" in (row.measures[each].note or "")
+    assert row.measures[Spend.CALLS].value == 2
+
+
+@pytest.mark.parametrize("failure", [DecisionFailure.CALL_FAILED, DecisionFailure.TOO_LONG])
+def test_a_call_that_gave_no_reply_takes_no_tokens(failure: DecisionFailure) -> None:
+    found = spend(Decision(case_id="c0", router="r", failure=failure, model="student", calls=1))
+    assert found[Spend.INPUT] == 1_000
+    assert found[Spend.USD] == pytest.approx(1_000e-6 + 20e-6)
 
 
 def rows(

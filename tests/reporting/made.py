@@ -23,7 +23,9 @@ def material(
     triples: Mapping[tuple[str, Route], bool] | None = None,
     **evaluate: Any,
 ) -> Material:
-    """`prices` are USD for a million tokens of either kind, by model."""
+    """`prices` are USD for a million tokens of either kind, by model. `compare` may name whatever
+    router `made` has: the recipe needs no such."""
+    compare = evaluate.pop("compare", None)
     recipe = Recipe.model_validate(
         {
             "name": "made",
@@ -32,8 +34,8 @@ def material(
             "evaluate": {"resamples": 100, **evaluate},
         }
     )
-    section = recipe.evaluate
-    assert section is not None
+    assert recipe.evaluate is not None
+    section = recipe.evaluate.model_copy(update={"compare": compare})
     rows = routing_table(
         made.decisions,
         made.labels,

@@ -10,11 +10,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure as Canvas
 
 from prerouter.core.errors import InputError, StageError
 from prerouter.core.records import (
     Answer,
     AnswerModel,
+    ArmScore,
     Decision,
     DocumentProfile,
     Rationale,
@@ -23,6 +25,7 @@ from prerouter.core.records import (
     Step,
 )
 from prerouter.measures.importances import Importance, Importances
+from prerouter.recipe.route import RouteSection
 from prerouter.reporting import page, report
 from prerouter.reporting.contents import (
     Column,
@@ -35,6 +38,7 @@ from prerouter.reporting.contents import (
 from prerouter.reporting.material import Material
 from prerouter.reporting.page import page_within
 from prerouter.reporting.report import make_sections, write_report
+from prerouter.runs.manifest import Fingerprint, Manifest
 from tests.measures.matched import Evaluation, evaluation
 from tests.reporting.made import material
 
@@ -517,6 +521,190 @@ def test_every_router_is_compared_with_the_best_baseline_unless_pairs_are_named(
     assert (column(found, "Router"), column(found, "Against")) == (["student"], ["always_rag"])
     with pytest.raises(StageError, match="nobody against always_rag"):
         sections_of(material(usual(), compare=[["nobody", "always_rag"]]))
+
+
+def test_whatever_is_no_student_may_be_what_others_are_compared_with() -> None:
+    perfect = "RL" * 20
+    routers = ("classifier", "student_decide_tuned", "theirs", "pre_route_check")
+    made = evaluation(
+        [(0.2, 0.8) if i % 2 else (0.6, 0.4) for i in range(40)],
+        {"always_rag": "R" * 40, "nearest_neighbours": "L" + perfect[1:]}
+        | dict.fromkeys(("student", *routers), perfect),
+    )
+
+    def against(left_out: str, checked: str = "student") -> tuple[set[str], str]:
+        kept = {name: some for name, some in made.decisions.items() if name != left_out}
+        found = material(Evaluation(kept, made.labels, made.scores, made.cases))
+        route = RouteSection.model_validate(
+            {
+                "routers": ["always_rag"],
+                "published": {"theirs": "x"},
+                "checks": {"pre_route": checked},
+            }
+        )
+        recipe = found.recipe.model_copy(update={"route": route})
+        section = sections_of(replace(found, recipe=recipe))["comparisons"]
+        return set(column(table(section, "comparisons"), "Against")), " ".join(section.words)
+
+    names, words = against("nobody")
+    assert names == {"classifier"}
+    assert "no student (always_rag, nearest_neighbours, classifier)" in words
+    assert against("classifier")[0] == {"nearest_neighbours"}
+    # A check of the rules has no student in it.
+    assert against("classifier", "guideline")[0] == {"pre_route_check"}
+
+
+def of_two_models(made: Evaluation) -> Evaluation:
+    cases = [
+        case.model_copy(update={"answer_model": AnswerModel(name=f"m{i % 2}")})
+        for i, case in enumerate(made.cases)
+    ]
+    return replace(made, cases=cases)
+
+
+def by_the_student(made: Evaluation, **changes: object) -> Evaluation:
+    """The student's decisions are calls of a model of its own."""
+    called = {"model": "own", "calls": 1, "prompt_tokens": 50, "completion_tokens": 5} | changes
+    some = [each.model_copy(update=called) for each in made.decisions["student"]]
+    return replace(made, decisions={**made.decisions, "student": some})
+
+
+@pytest.mark.parametrize(
+    ("prices", "changes", "why"),
+    [
+        ({"m": 1.0}, {}, "the price table has no price of own (add it by `prices`)"),
+        (
+            {"m": 1.0, "own": 1.0},
+            {"prompt_tokens": 0, "completion_tokens": 0},
+            "the tokens of some decisions aren't known",
+        ),
+    ],
+)
+def test_one_router_without_a_cost_leaves_the_others_theirs(
+    prices: dict[str, float], changes: dict[str, object], why: str
+) -> None:
+    made = by_the_student(usual(), **changes)
+    section = sections_of(material(made, answers=counted(made), prices=prices))["plane"]
+    assert f"Without USD: student, since {why}." in section.words
+    usd = {row[0].text: row[4].value for row in table(section, "plane-points").rows}
+    assert usd["student"] is None
+    assert usd["always_rag"] == pytest.approx(110e-6)
+    assert set(column(table(section, "plane-curves"), "USD")) == {"n/a"}
+    by_share, by_usd = [part for part in section.parts if isinstance(part, Figure)]
+    assert "student" in by_share.alternative
+    assert "student" not in by_usd.alternative
+    assert "always_lc 100.0% LC" in by_usd.alternative
+    texts = {text.get_text() for axes in painted(by_usd).axes for text in axes.texts}
+    legend = {t.get_text() for each in painted(by_usd).legends for t in each.get_texts()}
+    assert "student" not in texts | legend
+
+
+def painted(figure: Figure) -> Canvas:
+    canvas = Canvas(figsize=figure.size)
+    figure.paint(canvas)
+    return canvas
+
+
+def test_an_answer_model_without_a_price_has_no_plane_in_usd() -> None:
+    made = of_two_models(usual())
+    section = sections_of(material(made, answers=counted(made), prices={"m0": 1.0}))["plane"]
+    (words,) = [each for each in section.words if each.startswith("Without USD")]
+    assert "all points of pooled, all points of m1, since the price table has no price of m1" in (
+        words
+    )
+    assert [p.name for p in section.parts if p.kind == "figure"] == ["plane", "plane-usd"]
+
+
+def test_cases_that_one_route_alone_gets_right_are_counted_by_answer_model() -> None:
+    scored = [(1, 1), (1, 1), (0, 1), (0, 0.5), (0, 1), (1, 0), (1, 1), (0, 0)]
+    made = of_two_models(evaluation(scored, {"always_rag": "R" * 8}))
+    right = table(sections_of(material(made))["routing"], "right")
+    headings = ["Cases", "All routes right", "Only RAG right", "Only LC right", "None right"]
+    assert [each.heading for each in right.columns[1:]] == headings
+    assert {row[0].text: [cell.value for cell in row[1:]] for row in right.rows} == {
+        "pooled": [8, 3, 1, 2, 2],
+        "m0": [4, 2, 0, 2, 0],
+        "m1": [4, 1, 1, 0, 2],
+    }
+    assert right.notes == ["so few cases say little about a router"]
+    one = table(sections_of(material(usual()))["routing"], "right")
+    assert column(one, "Answer model") == ["m"]
+
+
+def test_what_the_probe_router_learnt_from_is_told_where_it_is_less() -> None:
+    def words(learnt: int) -> str:
+        report = {"training_pairs": 1_200, "probe_router_learnt_from": learnt}
+        print_ = Fingerprint(stage="route", seed=1, sections={}, parents={}, inputs={})
+        manifest = Manifest(fingerprint=print_, files={}, report=report, seconds=1.0)
+        found = replace(material(usual()), manifests={"route": manifest})
+        return " ".join(sections_of(found)["routing"].words)
+
+    assert "probe_router learnt from 300 of the 1,200 labelled training cases" in words(300)
+    assert "learnt from" not in words(1_200)
+
+
+def test_bands_of_the_documents_tokens_are_said_to_be() -> None:
+    made = usual()
+    cases = [
+        case.model_copy(
+            update={"document": DocumentProfile(document_id="d", tokens=3_000 * (1 + i % 2))}
+        )
+        for i, case in enumerate(made.cases)
+    ]
+    banded = Evaluation(made.decisions, made.labels, made.scores, cases)
+
+    def section(references: list[Reference]) -> Section:
+        return sections_of(material(banded, references=references))["breakdowns"]
+
+    own = section([])
+    assert any("bands of the document's own tokens" in words for words in own.words)
+    by_length = table(own, "by-context-length")
+    assert set(column(by_length, "Context length")) == {"4k", "8k"}
+    told = [
+        Reference(question_id=case.question_id, context_length="32k" if i % 3 else "128k")
+        for i, case in enumerate(cases)
+    ]
+    assert not any("own tokens" in words for words in section(told).words)
+    lengths = column(table(section(told), "by-context-length"), "Context length")
+    assert set(lengths) == {"32k", "128k"}
+
+
+def test_few_errors_are_flagged_beside_what_else_is_said_of_them() -> None:
+    # One document: there is no interval, and that is said as well.
+    made = evaluation([(0, 1), (1, 0)] * 20, {"r": "LL" * 3 + "LR" * 17, "s": "LR" * 20}, "x" * 40)
+    errors = table(sections_of(material(made))["errors"], "errors")
+    notes = {row[0].text: row[-1].note or "" for row in errors.rows}
+    assert "fewer than two documents" in notes["r"]
+    assert "so few errors say little about their kinds" in notes["r"]
+    assert notes["s"] == "n/a: no error"
+
+
+def test_few_queries_are_flagged_in_the_costs() -> None:
+    for n, few in ((8, True), (40, False)):
+        made = usual(n)
+        found = material(made, answers=counted(made), prices={"m": 1.0})
+        cost = table(sections_of(found)["cost"], "cost")
+        assert ("so few cases say little about a router" in cost.notes) is few
+
+
+def test_entropy_against_error_is_told_of_each_answer_model() -> None:
+    made = of_two_models(usual(80))
+    # The higher the entropy the worse with m0, the better with m1.
+    answers = {
+        key: answer.model_copy(update={"entropies": (float(int(key[0][1:]) // 2 % 2),)})
+        for key, answer in counted(made).items()
+    }
+    scores = [
+        score.model_copy(
+            update={"arms": {**score.arms, Route.RAG: ArmScore(score=float(i // 2 % 2 == i % 2))}}
+        )
+        for i, score in enumerate(made.scores)
+    ]
+    found = material(replace(made, scores=scores), answers=answers)
+    rows = table(sections_of(found)["entropy"], "entropy").rows
+    assert [row[0].text for row in rows] == ["pooled", "m0", "m1"]
+    assert [row[1].value for row in rows] == pytest.approx([0.0, 1.0, -1.0])
+    assert [row[2].value for row in rows] == [80, 40, 40]
 
 
 def test_entropies_are_shown_where_answers_hold_them() -> None:

@@ -6,7 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from prerouter.measures.breakdowns import BreakdownKey, BreakdownRow, breakdown, key_values
+from prerouter.measures.breakdowns import (
+    BreakdownKey,
+    BreakdownRow,
+    breakdown,
+    key_values,
+    lengths_are_bands,
+)
 from prerouter.measures.routing import Measure
 from prerouter.measures.statistics import Measured
 from prerouter.reporting import charts
@@ -51,6 +57,12 @@ def breakdowns(material: Material) -> Section:
         if not known:
             words.append(f"The {name} isn't known of any case.")
             continue
+        by_tokens = lengths_are_bands(material.labelled, material.references)
+        if key is BreakdownKey.CONTEXT_LENGTH and by_tokens:
+            words.append(
+                "The source tells no context length: shown are bands of the document's own tokens, "
+                "up to 2,048 (2k), 4,096 (4k) and so on."
+            )
         if len(set(values.values())) == 1:
             (value,) = known
             words.append(f"All cases have the same {name}: {value}.")

@@ -14,7 +14,6 @@ from prerouter.measures.comparisons import (
     compare_routers,
 )
 from prerouter.measures.outcomes import Outcomes
-from prerouter.recipe.route import BASELINES
 from prerouter.reporting import charts
 from prerouter.reporting.contents import (
     Cell,
@@ -39,12 +38,13 @@ _HEADINGS = {
 
 
 def comparisons(material: Material) -> Section:
-    """Every pair that the recipe names, or every router against the best of the baselines."""
+    """Every pair that the recipe names, or every router against the best that is no student."""
     title, outcomes = "Difference tests", material.outcomes
     if outcomes is None:
         return Section("comparisons", title, ["No case has a label: nothing to compare."])
     asked = material.section.compare
-    pairs = best_baseline_pairs(outcomes, material.routers) if asked is None else asked
+    others = [name for name in material.routers if not _is_student(material, name)]
+    pairs = pairs_with_the_best(outcomes, material.routers, others) if asked is None else asked
     if not pairs:
         return Section("comparisons", title, ["There are no two routers to compare."])
     made = compare_routers(
@@ -64,19 +64,35 @@ def comparisons(material: Material) -> Section:
     ]
     if asked is None:
         words.append(
-            f"Compared with {pairs[0][1]}, the baseline with the best QA score on these cases; "
-            "evaluate.compare names other pairs."
+            f"Compared with {pairs[0][1]}, which has the best QA score on these cases of "
+            f"{_among(others)}; evaluate.compare names other pairs."
         )
     if made[0].caution:
         words.append(f"{made[0].caution.capitalize()}.")
     return Section("comparisons", title, words, [_figure(made), _table(made)])
 
 
-def best_baseline_pairs(outcomes: Outcomes, routers: Sequence[str]) -> list[tuple[str, str]]:
-    """Each router against the baseline with the best QA score, the first one of equals. Where no
-    baseline is among them, against the best of all."""
-    among: list[str] = [name for name in BASELINES if name in routers]
-    among = among or list(routers)
+def _is_student(material: Material, router: str) -> bool:
+    """Whether it is a student, in whatever mode, tuned or published, or a check of one."""
+    recipe = material.recipe
+    if router == "pre_route_check":
+        return _is_student(material, recipe.checked_router)
+    published = recipe.route.published if recipe.route else ()
+    return router.startswith("student") or router in published
+
+
+def _among(others: Sequence[str]) -> str:
+    if not others:
+        return "all routers"
+    return f"those that are no student ({', '.join(others)})"
+
+
+def pairs_with_the_best(
+    outcomes: Outcomes, routers: Sequence[str], others: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Each router against the one of the `others` with the best QA score, the first one of equals.
+    Where there are none, against the best of all."""
+    among = others or routers
     scores = [round(float(np.mean(outcomes.qa_of(router))), 12) for router in among]
     best = among[int(np.argmax(scores))]
     return [(router, best) for router in routers if router != best]

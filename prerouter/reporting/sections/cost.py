@@ -16,6 +16,7 @@ from prerouter.reporting.contents import (
 )
 from prerouter.reporting.material import Material
 from prerouter.reporting.sections.routing import models_to_choose
+from prerouter.reporting.tables import FEW
 
 _HEADINGS = {
     Spend.CALLS: "Calls",
@@ -75,7 +76,7 @@ def cost(parts: Sequence[tuple[str, Material]]) -> Section:
                 text_cell(row.router),
                 text_cell(name),
                 *(measured_cell(row.measures[spend], _SHOWN[spend]) for spend in _HEADINGS),
-                count_cell(row.n),
+                count_cell(row.n, FEW if row.n < material.section.min_cases else None),
                 count_cell(row.estimated),
                 count_cell(row.unknown),
             ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +21,26 @@ from prerouter.reporting.contents import (
     measured_cell,
     text_cell,
 )
-from prerouter.reporting.material import ALL_MODELS, Material
+from prerouter.reporting.material import Material
 from prerouter.reporting.tables import fixed
 
 _MOST_POINTS = 1_500
 
 
+class _Scored(NamedTuple):
+    """A RAG answer with its mean entropy in bits, and its error from 0 (full marks) to 1."""
+
+    case: RoutingCase
+    answer: Answer
+    bits: float
+    error: float
+
+
 def entropy(material: Material) -> Section:
-    """The scatter with its bins, and Pearson's r. Answers without entropies are counted."""
+    """The scatter with its bins, and Pearson's r over all and over each answer model. Answers
+    without entropies are counted."""
     title = "Entropy against error"
-    groups: list[str] = []
-    answers: list[tuple[RoutingCase, Answer]] = []
-    points: list[charts.Point] = []
+    scored: list[_Scored] = []
     without = bounds = 0
     for case in material.cases:
         answer, pair = (
@@ -47,20 +56,17 @@ def entropy(material: Material) -> Section:
             continue
         bounds += answer.entropies_are_bounds
         error = (pair.high - arm.score) / (pair.high - pair.low)
-        groups.append(case.group_id)
-        answers.append((case, answer))
-        points.append((bits, error))
-    if not points:
+        scored.append(_Scored(case, answer, bits, error))
+    if not scored:
         return Section(
             "entropy", title, ["No scored RAG answer holds token entropies: nothing to show."]
         )
-    measured = entropy_against_error(
-        [bits for bits, _ in points],
-        [error for _, error in points],
-        np.array(groups, dtype=object),
-        min_cases=material.section.min_cases,
-        **material.resampling,
-    )
+    rows = {
+        name: _measured(material, own)
+        for name, part in material.by_answer_model()
+        if (own := [each for each in scored if each.case.answer_model.name in part.answer_models])
+    }
+    measured = next(iter(rows.values()))
     answered = material.recipe.answer
     first = answered.entropy_tokens if answered and answered.entropy_tokens else "measured"
     words = [
@@ -75,11 +81,21 @@ def entropy(material: Material) -> Section:
         title,
         words,
         [
-            _figure(points, measured),
-            _correlation(measured),
+            _figure([(each.bits, each.error) for each in scored], measured),
+            _correlation(rows),
             _bins(measured),
-            _answers(answers, points),
+            _answers(scored),
         ],
+    )
+
+
+def _measured(material: Material, scored: Sequence[_Scored]) -> EntropyError:
+    return entropy_against_error(
+        [each.bits for each in scored],
+        [each.error for each in scored],
+        np.array([each.case.group_id for each in scored], dtype=object),
+        min_cases=material.section.min_cases,
+        **material.resampling,
     )
 
 
@@ -109,25 +125,24 @@ def _figure(points: list[charts.Point], measured: EntropyError) -> Figure:
     )
 
 
-def _correlation(measured: EntropyError) -> Table:
+def _correlation(rows: Mapping[str, EntropyError]) -> Table:
     return Table(
         name="entropy",
         caption="Pearson's r of entropy and error",
         columns=[Column("Answers of", numeric=False), *map(Column, ("r", "Answers", "Documents"))],
         rows=[
             [
-                text_cell(ALL_MODELS),
+                text_cell(name),
                 measured_cell(measured.pearson, fixed),
-                count_cell(measured.n),
+                count_cell(measured.n, measured.caution),
                 count_cell(measured.n_groups),
             ]
+            for name, measured in rows.items()
         ],
     )
 
 
-def _answers(
-    answers: Sequence[tuple[RoutingCase, Answer]], points: Sequence[charts.Point]
-) -> Table:
+def _answers(scored: Sequence[_Scored]) -> Table:
     return Table(
         name="entropy-answers",
         caption="Entropy and error of every answer",
@@ -139,13 +154,13 @@ def _answers(
         ],
         rows=[
             [
-                text_cell(case.case_id),
-                text_cell(case.answer_model.name),
-                Cell(fixed(bits), bits),
-                Cell(fixed(error), error),
-                text_cell("a lower bound" if answer.entropies_are_bounds else "exact"),
+                text_cell(each.case.case_id),
+                text_cell(each.case.answer_model.name),
+                Cell(fixed(each.bits), each.bits),
+                Cell(fixed(each.error), each.error),
+                text_cell("a lower bound" if each.answer.entropies_are_bounds else "exact"),
             ]
-            for (case, answer), (bits, error) in zip(answers, points, strict=True)
+            for each in scored
         ],
         shown=False,
     )

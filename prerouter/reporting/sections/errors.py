@@ -89,7 +89,7 @@ def errors(material: Material) -> Section:
 
 def _cells(router: str, row: ErrorRow) -> list[Cell]:
     level = _ALL if row.overall else row.value or NOT_KNOWN
-    few = "so few errors say little about their kinds" if row.caution else None
+    few = "so few errors say little about their kinds" if row.caution and row.errors else None
     return [
         text_cell(router),
         text_cell(level),
@@ -97,7 +97,10 @@ def _cells(router: str, row: ErrorRow) -> list[Cell]:
         count_cell(row.undecided),
         count_cell(row.errors),
         count_cell(row.over_conservative),
-        replace(measured_cell(row.share, share), note=row.share.note or few),
+        replace(
+            measured_cell(row.share, share),
+            note="; ".join(filter(None, (row.share.note, few))) or None,
+        ),
     ]
 
 

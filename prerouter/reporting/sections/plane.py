@@ -38,9 +38,15 @@ _NO_COST = "what an answer or a decision costs isn't known"
 
 
 class _Part(NamedTuple):
+    """`unpriced` says what has no USD, with the reason: routers, or all points of the part."""
+
     name: str
     plane: Plane
-    priced: bool
+    unpriced: dict[str, str]
+
+    @property
+    def priced(self) -> bool:
+        return any(point.cost is not None for point in self.plane.routers)
 
 
 def plane(parts: Sequence[tuple[str, Material]]) -> Section:
@@ -55,6 +61,7 @@ def plane(parts: Sequence[tuple[str, Material]]) -> Section:
         "it is worth less than a coin. The oracle takes the ideal route of every case.",
         f"Curves: {', '.join(curves)}, swept over all thresholds." if curves else "",
         *why_none,
+        *_left_out(made),
     ]
     figures = [_figure(material, made, by_usd=False)]
     if any(part.priced for part in made):
@@ -88,15 +95,25 @@ def _plane(name: str, material: Material) -> _Part:
     curves, _ = _p_lc(material)
     costs = _answer_costs(material, outcomes.routes)
     rows = _labelled_spending(material)
-    spent = {row.router: row.measures[Spend.USD].value for row in rows}
-    known = costs is not None and None not in spent.values() and not rows[0].unknown
-    beside: dict[str, float] = {}
-    if costs is not None and known:
+    known = costs is not None and not rows[0].unknown
+    beside: dict[str, float | None] = {}
+    unpriced: dict[str, str] = {}
+    if not known:
+        of_all = f"all points of {name}"
+        unpriced[of_all] = _why_unpriced(material, material.answer_models, "some answers")
+    elif costs is not None:
         index = np.arange(outcomes.n)
-        for router, total in spent.items():
+        for row in rows:
+            total = row.measures[Spend.USD].value
+            if total is None:
+                decisions = material.labelled_decisions[row.router]
+                called = [d.model for d in decisions if d.model and d.calls]
+                unpriced[row.router] = _why_unpriced(material, called, "some decisions")
+                beside[row.router] = None
+                continue
             # What a query costs beside the answer that stands: the decision, and vain answers.
-            answering = float(costs[index, outcomes.chosen[router]].mean())
-            beside[router] = max(0.0, (total or 0.0) - answering)
+            answering = float(costs[index, outcomes.chosen[row.router]].mean())
+            beside[row.router] = max(0.0, total - answering)
     return _Part(
         name,
         cost_quality_plane(
@@ -107,8 +124,24 @@ def _plane(name: str, material: Material) -> _Part:
             min_cases=material.section.min_cases,
             **material.resampling,
         ),
-        known,
+        unpriced,
     )
+
+
+def _why_unpriced(material: Material, called: Sequence[str], whose: str) -> str:
+    lacking = [name for name in dict.fromkeys(called) if name not in material.prices.models]
+    if lacking:
+        return f"the price table has no price of {', '.join(lacking)} (add it by `prices`)"
+    return f"the tokens of {whose} aren't known"
+
+
+def _left_out(made: Sequence[_Part]) -> list[str]:
+    """What has no USD, in a sentence for each reason."""
+    names: dict[str, dict[str, None]] = {}
+    for part in made:
+        for name, why in part.unpriced.items():
+            names.setdefault(why, {})[name] = None
+    return [f"Without USD: {', '.join(of)}, since {why}." for why, of in names.items()]
 
 
 def _labelled_spending(material: Material) -> list[CostRow]:
@@ -148,17 +181,20 @@ def _figure(material: Material, made: Sequence[_Part], by_usd: bool) -> Figure:
     def at(point: PlanePoint | OperatingPoint) -> charts.Point:
         return (point.cost or 0.0) if by_usd else point.lc_rate, point.qa
 
+    def placed(plane_: Plane) -> list[PlanePoint]:
+        return [p for p in plane_.routers if not (by_usd and p.cost is None)]
+
     numbers = {router: number for number, router in enumerate(material.routers)}
     # A router that has answers written before it decides pays another price at every threshold.
     vain = {r for r, some in material.decisions.items() if any(d.wrote for d in some)}
     panels = [
         charts.Plane(
             title=part.name if len(made) > 1 else "",
-            points=[(numbers[p.name], p.name, at(p)) for p in part.plane.routers],
+            points=[(numbers[p.name], p.name, at(p)) for p in placed(part.plane)],
             curves=[
                 (numbers[curve.router], _thinned([at(point) for point in curve.points]))
                 for curve in part.plane.curves
-                if not (by_usd and curve.router in vain)
+                if not (by_usd and (curve.router in vain or curve.points[0].cost is None))
             ],
             ends=(at(part.plane.always_rag), at(part.plane.always_lc)),
             oracle=at(part.plane.oracle),
@@ -168,7 +204,7 @@ def _figure(material: Material, made: Sequence[_Part], by_usd: bool) -> Figure:
     across = min(3, len(panels))
     x_label = "USD a query" if by_usd else "Share of cases sent to LC"
     whole = made[0].plane
-    places = "; ".join(f"{p.name} {share(p.lc_rate)} LC, QA {p.qa:.3f}" for p in whole.routers)
+    places = "; ".join(f"{p.name} {share(p.lc_rate)} LC, QA {p.qa:.3f}" for p in placed(whole))
     return Figure(
         name="plane-usd" if by_usd else "plane",
         title=f"QA score against {'USD a query' if by_usd else 'the share of LC'}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from prerouter.measures.right import RightCounts
 from prerouter.measures.routing import ORACLE, POOLED, Measure, RoutingRow
 from prerouter.reporting.contents import (
     Cell,
@@ -144,8 +145,61 @@ def routing(material: Material) -> Section:
         rows=[_cells(row, material) for row in rows],
         **models_to_choose(len(material.answer_models)),
     )
-    words = [legend(material.rows), *missing_words(pooled(material)[0])]
-    return Section("routing", "Routing table", words, [table])
+    words = [legend(material.rows), *missing_words(pooled(material)[0]), *_learnt_from(material)]
+    return Section("routing", "Routing table", words, [table, *_right(material)])
+
+
+def _learnt_from(material: Material) -> list[str]:
+    """Where the probe router learnt from fewer cases than the other fitted routers."""
+    manifest = material.manifests.get("route")
+    told = manifest.report if manifest else {}
+    learnt, pairs = told.get("probe_router_learnt_from"), told.get("training_pairs")
+    if learnt is None or pairs is None or learnt == pairs:
+        return []
+    return [
+        f"probe_router learnt from {learnt:,} of the {pairs:,} labelled training cases "
+        "(route.probe.max_cases, and prompts that its model can't read)."
+    ]
+
+
+_RIGHT = {"cases": "Cases", "all": "All routes right", "none": "None right"}
+
+
+def _right(material: Material) -> list[Table]:
+    """What there is to gain by routing: how many cases each route alone gets right."""
+    counts = {name: RightCounts() for name, _ in material.by_answer_model()}
+    for case in material.cases:
+        pair = material.score_of.get(case.case_id)
+        for name, found in counts.items():
+            if pair and name in (ALL_MODELS, case.answer_model.name):
+                found.add(pair)
+    reports = {name: found.report() for name, found in counts.items()}
+    first = next(iter(reports.values()))
+    if not first["cases"]:
+        return []
+    few = material.section.min_cases
+    rows = [
+        [
+            text_cell(name),
+            *(
+                count_cell(found.get(key, 0), FEW if key == "cases" and found[key] < few else None)
+                for key in first
+            ),
+        ]
+        for name, found in reports.items()
+    ]
+    return [
+        Table(
+            name="right",
+            caption="Cases by the routes whose answer has full marks: where one alone has them, "
+            "a router can win or lose",
+            columns=[
+                Column("Answer model", numeric=False),
+                *(Column(_RIGHT.get(key, key.replace("only", "Only") + " right")) for key in first),
+            ],
+            rows=rows,
+        )
+    ]
 
 
 def _cells(row: RoutingRow, material: Material) -> list[Cell]:
