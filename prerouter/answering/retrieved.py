@@ -54,7 +54,9 @@ def retrieval_report(
                     for known, answer in given
                 ]
             ),
-            "prompt_tokens": _mean([a.prompt_tokens for _, a in given if a.prompt_tokens]),
+            "prompt_tokens": _mean(
+                [a.prompt_tokens for _, a in given if a.prompt_tokens is not None]
+            ),
         }
     if Route.LONG_RAG in retrieval:
         pairs = _pairs(answers, placed, references, retrieval, body, token_starts)
@@ -85,7 +87,7 @@ def _pairs(
                 text = TokenisedText(body(case.document.document_id), starts)
                 cut = cut_units(text, retrieval[route], case.rag)
                 units[key] = [Span(start=chunk.start, end=chunk.end) for chunk in cut]
-            settings.append(Setting(units[key], answer.retrieved, answer.prompt_tokens or 0))
+            settings.append(Setting(units[key], answer.retrieved, answer.prompt_tokens))
         if len(settings) == 2:
             pairs.append((references[case.question_id].evidence, settings[0], settings[1]))
     return pairs

@@ -14,9 +14,15 @@ _DOCUMENT = (
 _GAP = r"(?:[^.!?\n]|\.(?!\s+(?-i:[A-Z])|\s*\n)){0,120}?"
 _HEDGE = r"(?:(?:\w+ly|also|even|ever|yet|seem\s+to|appear\s+to|go\s+on\s+to)\s+){0,3}"
 _NOT = r"(?:(?:do|does|did)\s+not|never|fails?\s+to|failed\s+to|neither)"
+_TOPIC = (
+    r"(?:mention|information|details?|references?|discussion|indication|description|data|evidence|"
+    r"explanation|specifics|statements?|context|answer|record|account|instance|example|text|chunk)"
+)
+# What a report counts in another thing is told.
+_INCLUDE = rf"include(?!\s+(?:(?!{_TOPIC})[\w'-]+\s+){{1,4}}?in\s)"
 _TELL = (
     r"(?:mentions?|specif(?:y|ies)|state|provide|contain|discuss|address|indicate|describe|say|tell|"
-    r"include|give|disclose|reveal|detail|list|report|explain|cover|offer|present|name|elaborate|"
+    rf"{_INCLUDE}|give|disclose|reveal|detail|list|report|explain|cover|offer|present|name|elaborate|"
     r"identify|answer|refer|touch|delve|explore|note|clarify|outline|propose|suggest|show|define|"
     r"depict|quantify|analy[sz]e|evaluate|examine|compare|recommend|have|talk|comment|speak|"
     r"investigate|go\s+into)"
@@ -29,11 +35,14 @@ _FOUND = (
     r"(?:provided|given|found|available|included|described|reported|covered|listed|known|present|"
     r"contained|explained|revealed|identified|shown|outlined|explored|named|detailed|indicated)"
 )
-_TOPIC = (
-    r"(?:mention|information|details?|references?|discussion|indication|description|data|evidence|"
-    r"explanation|specifics|statements?|context|answer|record|account|instance|example|text|chunk)"
-)
 _CANNOT = r"(?:can\s?not|could\s+not|unable\s+to|not\s+able\s+to|(?:did|do)\s+not)"
+_HAVE = rf"have(?=\s+(?:[\w-]+,?\s+){{0,5}}?(?:{_TOPIC}|{_TOLD}|access|any|enough)\b)"
+# Information that something befell, and a thing that lay elsewhere.
+_BEFELL = (
+    rf"\s+(?:is|are|was|were|has\s+been|had\s+been)\s+(?!{_HEDGE}(?:{_TOLD}|{_FOUND}|made)\b)"
+    r"\w+(?:ed|en|nt|st)\b"
+)
+_BUT_THERE = r"[^.!?\n]{0,80}\bbut\s+(?:in|under|on|at|by|behind|inside|near|within|from)\b"
 _SETTLE = r"(?:determine|answer|say|tell|know|ascertain|infer|identify|conclude|confirm|find)"
 
 _ABSTAINS = re.compile(
@@ -45,11 +54,18 @@ _ABSTAINS = re.compile(
             rf"\b{_NOT}\s+(?:specifically|explicitly|directly)\s+{_TELL}\b",
             # It is not mentioned; it is not given in the document; it is not known.
             rf"\b(?:not|never|nowhere)\s+(?:been\s+)?{_HEDGE}{_TOLD}\b",
-            rf"\b(?:not|never)\s+(?:been\s+)?{_HEDGE}{_FOUND}\b{_GAP}"
+            rf"\b(?:not|never)\s+(?:been\s+)?{_HEDGE}{_FOUND}\b(?!{_BUT_THERE}){_GAP}"
             rf"\b(?:in|by|within|from)\b{_GAP}\b{_DOCUMENT}\b",
             rf"\bnot\s+{_HEDGE}(?:provided|given|known|available)[\s.!]*$",
+            rf"\b(?:this|that|it)\s+(?:\w+\s+){{0,3}}?(?:is|was)\s+not\s+{_HEDGE}covered[\s.!]*$",
+            # The answer is not in it; there is nothing about this in it.
+            r"\b(?:answer|information|details?|this|that|it)\b[^.!?\n]{0,60}?"
+            rf"\b(?:is|are|was|were)\s+not\s+{_HEDGE}(?:anywhere\s+)?(?:in|within|part\s+of)\s+"
+            rf"(?:[\w-]+\s+){{0,4}}?{_DOCUMENT}\b",
+            rf"\bnothing\s+(?:about|on|regarding|concerning)\b{_GAP}\b(?:in|within)\s+"
+            rf"(?:[\w-]+\s+){{0,4}}?{_DOCUMENT}\b",
             # There is no mention of it; the document holds no details.
-            r"\bno\s+(?:[\w-]+,?\s+){0,4}?(?:mentions?|information|discussion)\b",
+            rf"\bno\s+(?:[\w-]+,?\s+){{0,4}}?(?:mentions?|information|discussion)\b(?!{_BEFELL})",
             rf"\bno\s+(?:[\w-]+,?\s+){{0,4}}?{_TOPIC}\b{_GAP}\b{_DOCUMENT}\b",
             r"\bno\s+(?:[\w-]+,?\s+){1,6}?(?:is\s+|are\s+)?mentioned\b",
             rf"\bno\b{_GAP}\b(?:{_TOLD}|{_FOUND})\b{_GAP}\b(?:in|by|within|from)\b{_GAP}"
@@ -61,7 +77,7 @@ _ABSTAINS = re.compile(
             rf"(?:[\w-]+\s+){{0,3}}?{_TOPIC}\b",
             # I cannot find it; it cannot be determined.
             rf"\b(?:I|we)\b[^.!?\n]{{0,40}}?\b{_CANNOT}\s+{_HEDGE}"
-            rf"(?:{_SETTLE}|locate|see|provide|have|any)\b",
+            rf"(?:{_SETTLE}|locate|see|provide|{_HAVE}|any)\b",
             r"\b(?:can\s?not|could\s+not)\s+be\s+(?:\w+ly\s+)?"
             r"(?:determined|answered|inferred|ascertained)\b",
             rf"\b(?:impossible|not\s+possible|unable|no\s+way)\s+to\s+{_HEDGE}{_SETTLE}\b",
@@ -71,6 +87,7 @@ _ABSTAINS = re.compile(
     re.IGNORECASE,
 )
 _CONTRACTED = re.compile(r"(?<!ca)n't|(?<=can)'t", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n")
 _ABSTAINS_ALONE = re.compile(
     r"\W*(?:unknown|unspecified|undisclosed|n/a|no\s+answer|"
     r"not\s+(?:available|found|applicable|answerable|clear|disclosed)|"
@@ -89,3 +106,10 @@ def abstention(prediction: str) -> bool:
     """
     text = _CONTRACTED.sub(" not", prediction.replace("\u2019", "'"))
     return bool(_ABSTAINS.search(text) or _ABSTAINS_ALONE.fullmatch(text))
+
+
+def declines(answer: str) -> bool:
+    """Whether an answer begins with an abstention: a decline, where a caveat behind an answer is
+    none."""
+    first = _SENTENCE_END.split(answer.strip(), maxsplit=1)[0]
+    return abstention(first)

@@ -56,7 +56,8 @@ def rag_was_right(
     qa_rag: npt.ArrayLike, qa_lc: npt.ArrayLike, high: float
 ) -> npt.NDArray[np.bool_]:
     """The oracle of an escalation: a RAG answer with full marks (`high`, the top of the scale), or
-    one at least as good as the LC answer, is right to keep. An escalation could only cost."""
+    one at least as good as the LC answer, is right to keep. An escalation could only cost. EDAR's
+    own asks whether the RAG answer is right; that LC may be no better is ours."""
     rag = finite(PLACE, "QA of RAG", qa_rag)
     lc = finite(PLACE, "QA of LC", qa_lc, rag.size)
     if max(rag.max(), lc.max()) > high + _ROUNDING:
@@ -162,16 +163,6 @@ def token_efficiency(
     if np.isnan(value):
         return Measured(note="n/a: no token more is read than by always RAG")
     return with_interval(value, cluster_bootstrap(sums, _per_token, resamples, confidence, seed))
-
-
-def blended_cost_factor(fallback_rate: float, cost_ratio: float) -> float:
-    """Mean cost as a multiple of the cheap route's, where a share f falls back at c times its cost:
-    (1 - f) + f·c. A tenth at ten times is 1.9, four tenths are 4.6."""
-    if not 0 <= fallback_rate <= 1:
-        raise StageError(PLACE, f"a fallback rate of {fallback_rate:g}", "0 to 1")
-    if not 0 <= cost_ratio < np.inf:
-        raise StageError(PLACE, f"a cost ratio of {cost_ratio:g}", "a number from 0")
-    return (1 - fallback_rate) + fallback_rate * cost_ratio
 
 
 def _members(groups: Groups) -> npt.NDArray[np.generic]:

@@ -17,11 +17,11 @@ from prerouter.core.records import Evidence, Span
 @dataclass(frozen=True)
 class Setting:
     """One question under one retrieval setting: all that could be retrieved, in document order,
-    what was, best first, and the tokens that the reader got."""
+    what was, best first, and the tokens that the reader got, where they are known."""
 
     units: Sequence[Span]
     retrieved: Sequence[Span]
-    tokens: int
+    tokens: int | None
 
 
 class Dilution(StrEnum):
@@ -150,8 +150,8 @@ def compare_units(
         fragmented=Share(sum(split), len(split)),
         ranked_lower=Share(diluted.count(Dilution.RANKED_LOWER), len(diluted)),
         missed=Share(diluted.count(Dilution.MISSED), len(diluted)),
-        tokens_small=_mean([small.tokens for _, small, _ in rows]),
-        tokens_large=_mean([large.tokens for _, _, large in rows]),
+        tokens_small=_mean([s.tokens for _, s, _ in rows if s.tokens is not None]),
+        tokens_large=_mean([g.tokens for _, _, g in rows if g.tokens is not None]),
     )
 
 

@@ -3,6 +3,7 @@ before they decide: Self-Route, EDAR, LongRAG with Self-Route, and Pre-Route wit
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Annotated, Self
 
@@ -10,12 +11,12 @@ from pydantic import Field, model_validator
 
 from prerouter.core.records import Split
 from prerouter.recipe.base import Section
-from prerouter.recipe.engine import EngineSection
+from prerouter.recipe.engine import EngineSection, RayEngine
 
 
 class AskBy(StrEnum):
     """How a one-word reply is got: by its probability against the other's, which any in-process
-    engine and any vLLM server gives, or by letting the model write it, which any server does."""
+    engine and any vLLM server gives, or by letting the model write it, which any engine does."""
 
     PROBABILITY = "probability"
     REPLY = "reply"
@@ -66,3 +67,19 @@ class ChecksSection(Section):
         if "min_share" in chosen and self.tau_rule is TauRule.ELBOW:
             raise ValueError("min_share belongs to tau_rule `least_cost`")
         return self
+
+    def unscored(
+        self, routers: Collection[str], answering: Iterable[EngineSection | None]
+    ) -> list[str]:
+        """The routers that ask for a word by its probability where the engine gives none."""
+        sorting = self.query_types
+        asked = (
+            ("self_route_verdict", "verdict_by", self.verdict_by, answering),
+            ("edar_prompted", "query_types.ask_by", sorting.ask_by, [sorting.engine]),
+        )
+        return [
+            f"route.routers {name}: kind `ray` gives no probability: set route.checks.{key}: reply"
+            for name, key, by, engines in asked
+            if name in routers and by is AskBy.PROBABILITY
+            if any(isinstance(engine, RayEngine) for engine in engines)
+        ]

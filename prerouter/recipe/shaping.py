@@ -1,4 +1,5 @@
-"""What of an engine's section shapes its replies, and what only says how it is run.
+"""What of a section shapes a stage's rows, and what only says how it is run: of an engine's, and of
+`retrieval`.
 
 Replies are paid for. A stage whose fingerprint leaves out what isn't told here as shaping keeps
 them when a server moves, or when a run is made gentler after it failed.
@@ -6,6 +7,7 @@ them when a server moves, or when a run is made gentler after it failed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -42,6 +44,10 @@ HOW_IT_RUNS: dict[str, tuple[str, ...]] = {
 # vLLM's own arguments that are turned when memory runs out or a GPU idles.
 MEMORY = ("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "enforce_eager")
 
+# Of `retrieval`: where its vectors are kept and how many are made at once.
+_KEPT = ("cache_dir", "batch_size")
+_MILVUS_AT = ("uri", "token_variable")
+
 
 def shaping(section: BaseModel, engine: EngineSection | None, *grows: str) -> dict[str, Any]:
     """The keys of a stage's section that shape its rows. Left out are how its `engine` is run, the
@@ -56,3 +62,12 @@ def not_shaping(engine: EngineSection | None) -> dict[str, Any]:
         return {}
     left_out: dict[str, Any] = dict.fromkeys(HOW_IT_RUNS[engine.kind], True)
     return left_out | {"arguments": dict.fromkeys(MEMORY, True)}
+
+
+def shaping_retrieval(retrieval: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `retrieval`, as plain data, decides what is found."""
+    milvus = retrieval.get("milvus")
+    return {
+        **{key: value for key, value in retrieval.items() if key not in _KEPT},
+        "milvus": milvus and {key: it for key, it in milvus.items() if key not in _MILVUS_AT},
+    }

@@ -26,6 +26,7 @@ class Word:
     p_second: float | None = None
     failure: DecisionFailure | None = None
     raw: str | None = None
+    calls: int = 1
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
@@ -64,6 +65,7 @@ def _scored(
                 p_second,
                 failure,
                 raw,
+                scores.calls,
                 prompt_tokens=scores.prompt_tokens,
                 seconds=scores.seconds,
             )

@@ -91,7 +91,7 @@ class PromptedQueryTypes:
                 failure=word.failure,
                 raw=word.raw,
                 model=self._model,
-                calls=1,
+                calls=word.calls,
                 prompt_tokens=word.prompt_tokens,
                 completion_tokens=word.completion_tokens,
                 seconds=word.seconds,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prerouter.core.protocols import Engine, GenerationRequest
 from prerouter.core.records import Answer, Decision, DecisionFailure, Route, RoutingCase
-from prerouter.measures.abstention import abstention
+from prerouter.measures.abstention import declines
+from prerouter.prompts.answer import DECLINE
 from prerouter.prompts.checks import VERDICTS, render_verdict
 from prerouter.recipe.checks import AskBy
 from prerouter.routers.asking import Word, ask_word
@@ -17,8 +18,9 @@ Written = Callable[[Sequence[RoutingCase]], Sequence[Answer]]
 
 
 class SelfRoute:
-    """Answer or decline in one call, the paper's form: the answer of `wrote` stands unless it says
-    that the document does not tell (`measures.abstention`); then the case goes to LC.
+    """Answer or decline in one call, the paper's form: the answer of `wrote` stands unless it holds
+    the words that the prompt gives for it, or begins by saying that the document does not tell
+    (`measures.abstention.declines`); then the case goes to LC.
 
     With `wrote` LONG_RAG it checks long units: LongRAG and Self-Route together. A case whose answer
     is missing is undecided.
@@ -34,7 +36,7 @@ class SelfRoute:
             if answer.text is None:
                 yield unanswered(case, self.name, answer)
                 continue
-            declined = abstention(answer.text)
+            declined = DECLINE in answer.text or declines(answer.text)
             yield Decision(
                 case_id=case.case_id,
                 router=self.name,
@@ -101,7 +103,7 @@ class SelfRouteVerdict:
             p_lc=word.p_second,
             raw=word.raw,
             model=case.answer_model.name,
-            calls=1,
+            calls=word.calls,
             prompt_tokens=word.prompt_tokens,
             completion_tokens=word.completion_tokens,
             seconds=word.seconds,

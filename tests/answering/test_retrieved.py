@@ -31,7 +31,7 @@ def reference(question: str, first: int, last: int) -> Reference:
     )
 
 
-def answer(case: str, route: Route, tokens: int, *spans: Span) -> Answer:
+def answer(case: str, route: Route, tokens: int | None, *spans: Span) -> Answer:
     return Answer(case_id=case, route=route, text="a", prompt_tokens=tokens, retrieved=spans)
 
 
@@ -85,3 +85,21 @@ def test_nothing_placed_is_told() -> None:
         "questions_with_placed_evidence": 0,
         "RAG": {"answers": 0, "evidence_recall": None, "prompt_tokens": None},
     }
+
+
+def test_tokens_that_nobody_told_are_in_no_mean_and_none_read_is_zero() -> None:
+    found = retrieval_report(
+        ANSWERS
+        | {
+            ("q0", Route.RAG): answer("q0", Route.RAG, None, span_of(0, 3)),
+            ("q3", Route.RAG): answer("q3", Route.RAG, 0),
+        },
+        CASES,
+        REFERENCES,
+        {Route.RAG: RAG, Route.LONG_RAG: LONG},
+        lambda document: BODY,
+        lambda model: word_starts,
+    )
+    # 110 of q1 and 0 of q3.
+    assert found["RAG"]["prompt_tokens"] == 55.0
+    assert found["LONG_RAG beside RAG"]["tokens_small"] == 110.0

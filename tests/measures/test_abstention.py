@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prerouter.measures.abstention import abstention
+from prerouter.measures.abstention import abstention, declines
 
 
 @pytest.mark.parametrize(
@@ -43,6 +43,13 @@ from prerouter.measures.abstention import abstention
         "There is insufficient information to answer.",
         "There isn't enough information here.",
         "I don't know.",
+        "I don't have access to that information.",
+        "We don't have a specific formula mentioned in the provided chunks.",
+        "No information is given.",
+        "The report does not include information on revenue in 2023.",
+        "The answer is not in the document.",
+        "There is nothing about this in the excerpts.",
+        "This is not covered.",
         "UNANSWERABLE",
         "She rode out at dawn.\nHowever, the text does not give the name of her horse.",
     ],
@@ -73,6 +80,11 @@ def test_says_that_the_document_does_not_tell(text: str) -> None:
         "An unknown soldier",
         "The body was not found until spring.",
         "The Yankees.",
+        "No information was lost.",
+        "I do not have a horse, said Tom.",
+        "The report does not include goodwill in adjusted EBITDA.",
+        "The letter was not found in the book case but under the bed.",
+        "It is not covered by insurance.",
         "He told no one about the letter. They were never seen again.",
         "The text says that he left. He does not return.",
         "Revenue was not available for distribution to shareholders.",
@@ -81,6 +93,15 @@ def test_says_that_the_document_does_not_tell(text: str) -> None:
 )
 def test_answers_that_merely_deny(text: str) -> None:
     assert not abstention(text)
+
+
+def test_a_caveat_behind_an_answer_is_no_decline() -> None:
+    answered = "She rode out at dawn.\nHowever, the text does not give the name of her horse."
+    assert abstention(answered)
+    assert not declines(answered)
+    assert declines("  The text of Acme, Inc. does not say. She may have ridden out at dawn.")
+    assert declines("Not mentioned.\nShe rode out.")
+    assert not declines("")
 
 
 def test_the_gold_answers_of_lara(lara_dir: Path) -> None:

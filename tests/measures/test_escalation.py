@@ -5,7 +5,6 @@ import pytest
 
 from prerouter.core.errors import StageError
 from prerouter.measures.escalation import (
-    blended_cost_factor,
     fallback_rates,
     rag_was_right,
     routing_precision,
@@ -92,17 +91,6 @@ def test_intervals_resample_documents_and_not_cases() -> None:
     assert by_document is not None
     assert by_case is not None
     assert by_document.high - by_document.low > 2 * (by_case.high - by_case.low)
-
-
-@pytest.mark.parametrize(("rate", "factor"), [(0.1, 1.9), (0.4, 4.6), (0.0, 1.0), (1.0, 10.0)])
-def test_the_blended_cost_of_self_route(rate: float, factor: float) -> None:
-    assert blended_cost_factor(rate, 10) == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(("rate", "ratio"), [(1.1, 10), (-0.1, 10), (0.5, float("nan")), (0.5, -1)])
-def test_a_blend_of_no_shares_is_refused(rate: float, ratio: float) -> None:
-    with pytest.raises(StageError):
-        blended_cost_factor(rate, ratio)
 
 
 def test_no_cases_are_refused() -> None:

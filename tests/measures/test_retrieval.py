@@ -113,9 +113,15 @@ def test_a_comparison_by_hand() -> None:
             Setting(SMALL, spans((30, 40)), 18),
             Setting(LARGE, spans((20, 40)), 20),
         ),
+        # tokens that nobody told are in no mean
+        (
+            (Evidence(text="somewhere"),),
+            Setting(SMALL, spans((30, 40)), None),
+            Setting(LARGE, spans((20, 40)), None),
+        ),
     ]
     compared = compare_units(questions)
-    assert (compared.questions, compared.without_spans) == (4, 1)
+    assert (compared.questions, compared.without_spans) == (5, 2)
     assert compared.recall_small == pytest.approx(2 / 3)
     assert compared.recall_large == pytest.approx(2 / 3)
     assert compared.fragmented.rate == pytest.approx(1 / 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from prerouter.core.errors import CombinedError
-from prerouter.core.records import Route
+from prerouter.core.records import ROUTES, Route
 from prerouter.recipe.judge import HumanScores, LabelledTriples
 from prerouter.sources.people import Said, check_known, read_human_scores, read_triples
 
@@ -16,7 +16,8 @@ HEADER = "case_id,route,score\n"
 
 def read(path: Path, text: str, **names: str) -> tuple[Said[float], ...]:
     path.write_text(text, "utf-8")
-    return read_human_scores(HumanScores.model_validate({"path": path, **names}), (0.0, 4.0))
+    section = HumanScores.model_validate({"path": path, **names})
+    return read_human_scores(section, (0.0, 4.0), ROUTES)
 
 
 def test_csv_and_jsonl_are_read_alike(tmp_path: Path) -> None:
@@ -32,6 +33,15 @@ def test_csv_and_jsonl_are_read_alike(tmp_path: Path) -> None:
     assert [(it.case_id, it.route, it.value) for it in jsonl] == [
         (it.case_id, it.route, it.value) for it in csv
     ]
+
+
+def test_scores_are_of_the_routes_that_the_recipe_has(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"{HEADER}c,LONG_RAG,3\n", "utf-8")
+    (said,) = read_human_scores(HumanScores(path=path), (0.0, 4.0), tuple(Route))
+    assert said.route is Route.LONG_RAG
+    with pytest.raises(CombinedError, match="'LONG_RAG'; RAG or LC"):
+        read_human_scores(HumanScores(path=path), (0.0, 4.0), ROUTES)
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,68 @@ def test_routers_that_learn_need_a_train_split(tmp_path: Path) -> None:
     assert complaints(tmp_path, scored, sections) == []
 
 
+EDAR: dict[str, Any] = {
+    "route": {"routers": ["always_rag", "edar"], "checks": {"tau": 1.2}},
+    "answer": {"reader": "engine", "engine": {"kind": "transformers", "model": "m"},
+               "entropy_tokens": 30},
+    "retrieval": {},
+}  # fmt: skip
+
+
+def table_of(folder: Path, kinds: list[str | None]) -> tuple[dict[str, Any], list[SplitAssignment]]:
+    """A table of questions with these task types, all on the training side, and its recipe."""
+    (folder / "a.txt").write_text("The harbour froze in March.")
+    rows = [
+        {"question": f"{n}?", "question_id": f"q{n}", "document_path": "a.txt"}
+        | ({"task_type": kind} if kind else {})
+        for n, kind in enumerate(kinds)
+    ]
+    path = folder / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    models = [{"name": "m", "context_window": 4096}]
+    cases = {"source": "table", "path": str(path), "answer_models": models}
+    sides = [
+        SplitAssignment(question_id=f"q{n}", group_id="d", split=Split.TRAIN)
+        for n in range(len(kinds))
+    ]
+    return {"name": "mine", "cases": cases, **EDAR}, sides
+
+
+@pytest.mark.parametrize(
+    ("kinds", "synthesis", "complaint"),
+    [
+        (["location", "comparison"], ["comparison"], None),
+        (["location", "summary"], ["comparison"], "names 'comparison', which no question has; some"
+         ", not all, of location, summary"),
+        (["location", "comparison"], ["comparison", "location"], "leaves one kind of query only"),
+        ([None, None], ["comparison"], "no case has one; a source with task types"),
+    ],
+)  # fmt: skip
+def test_edar_learns_from_task_types_that_there_are(
+    tmp_path: Path, kinds: list[str | None], synthesis: list[str], complaint: str | None
+) -> None:
+    data, sides = table_of(tmp_path, kinds)
+    data["route"]["checks"] = {"tau": 1.2, "query_types": {"synthesis": synthesis}}
+    recipe = validate(Recipe, data, "r.yaml")
+    assert recipe.cases.source == "table"
+    lines = [e.line for e in unserved(recipe, load_table(recipe.cases, recipe.rag), sides)]
+    assert len(lines) == (complaint is not None)
+    assert all(str(complaint) in line for line in lines)
+
+
+def test_a_threshold_is_chosen_on_a_split_that_has_questions(tmp_path: Path) -> None:
+    data, sides = table_of(tmp_path, ["location", "comparison"])
+    data["route"] = {"routers": ["edar", "edar_unclassified"]}
+    recipe = validate(Recipe, data, "r.yaml")
+    assert recipe.cases.source == "table"
+    loaded = load_table(recipe.cases, recipe.rag)
+    (error,) = unserved(recipe, loaded, sides)
+    assert error.line.startswith("route.checks.split: the validation split holds no question")
+    assert "route.checks.tau" in error.line
+    places = [e.place for e in unserved(recipe, loaded, [])]
+    assert "route.routers edar" in places
+
+
 def test_lara_holds_neither_evidence_nor_choices(lara_dir: Path) -> None:
     cases = {"source": "lara", "path": str(lara_dir / "clone")}
     data = {"name": "mine", "cases": cases, "answer": {}, "score": {"metric": "choice"}}
