@@ -11,7 +11,7 @@ from pathlib import Path
 from prerouter.cli.console import TerminalProgress, plain
 from prerouter.core.errors import CombinedError, PrerouterError, RecipeError
 from prerouter.core.protocols import Progress
-from prerouter.core.records import PairedScore, Reject, RoutingCase, Split, SplitAssignment
+from prerouter.core.records import PairedScore, Reject, Route, RoutingCase, Split, SplitAssignment
 from prerouter.recipe.cases import TableSource
 from prerouter.recipe.recipe import Recipe, load_recipe
 
@@ -177,13 +177,22 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
         )
     if recipe.score and recipe.score.faithfulness:
         engine = recipe.score.faithfulness.engine
+        read = len(cases) * sum(route is not Route.LC for route in recipe.routes)
         lines.append(
-            f"faithfulness: at most {2 * len(cases):,} calls of {engine.model} through "
+            f"faithfulness: at most {2 * read:,} calls of {engine.model} through "
             f"{engine.kind}, two for each answer from retrieved passages"
         )
-    if recipe.route and "self_route_verdict" in recipe.route.routers:
-        asked = sum(side[case.question_id] in recipe.route.splits for case in cases)
-        lines.append(f"route: {asked:,} verdicts of the answering models, one for each case")
+    if recipe.route:
+        routed = [case for case in cases if side[case.question_id] in recipe.route.splits]
+        if "self_route_verdict" in recipe.route.routers:
+            lines.append(f"route: {len(routed):,} verdicts of the answering models, one a case")
+        sorting = recipe.route.checks.query_types.engine
+        if sorting and "edar_prompted" in recipe.route.routers:
+            asked = len({case.question_id for case in routed})
+            lines.append(
+                f"route: {asked:,} queries sorted by {sorting.model} through {sorting.kind}, one a "
+                "question"
+            )
     if recipe.teach:
         taught = sum(
             side[case.question_id] in recipe.teach.splits
@@ -228,6 +237,17 @@ def _look_again(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Sp
             f"split.group_by: {grouped} keeps nothing apart: each of the {len(side):,} questions "
             "has its own document; if several share one, give document_id, document_path or title"
         )
+    for name in dict.fromkeys(case.answer_model.name for case in cases):
+        answering = recipe.answer.engine_of(name) if recipe.answer else None
+        if recipe.answer and answering and name not in recipe.answer.tokenizers:
+            model = answering.model
+            named = "/" in model or model.startswith("embedded:") or Path(model).is_dir()
+            if answering.kind == "openai" and not named:
+                lines.append(
+                    f"answer.tokenizers: the tokenizer of {name} is looked for on the Hub as "
+                    f"{model}, which names no owner; if that is the server's own name, give the "
+                    "model's Hub name or a folder by answer.tokenizers"
+                )
     reads_passages = recipe.answer is not None and recipe.answer.reader == "evidence"
     if reads_passages and recipe.score and recipe.score.metric != "evidence_recall":
         lines.append(
@@ -281,8 +301,11 @@ def _not_installed(recipe: Recipe) -> list[str]:
     """What the recipe would need here that isn't there: told, since a check runs elsewhere too."""
     needed = {"torch": "train", "transformers": "train", "trl": "train"} if recipe.train else {}
     engines = [recipe.teach.engine] if recipe.teach else []
+    if recipe.route and "edar_prompted" in recipe.route.routers:
+        engines.append(recipe.route.checks.query_types.engine)
     if recipe.answer and recipe.answer.reader == "engine":
         needed |= {"sentence_transformers": "retrieval", "transformers": "train"}
+        needed |= {"pymilvus": "milvus"} if recipe.retrieval and recipe.retrieval.milvus else {}
         engines += [recipe.answer.engine, *recipe.answer.engines.values()]
     if recipe.score:
         judges = (recipe.score.judge, recipe.score.faithfulness)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
 from pydantic import ValidationError
 
-from prerouter.cli.options import Mode, Threshold
+from prerouter.cli.options import Engine, Mode, Threshold
 from prerouter.core.errors import CombinedError, InputError
 from prerouter.core.records import (
     AnswerModel,
@@ -44,6 +44,7 @@ class Request:
     top_k: int | None
     mode: str | None
     threshold: float | None
+    engine: Literal["transformers", "vllm"]
 
 
 def make_case(request: Request, body: str, router: LearnedRouter) -> RoutingCase:
@@ -114,6 +115,7 @@ def decide_one(request: Request, *, as_json: bool) -> None:
         request.router,
         mode=StudentMode(request.mode) if request.mode else None,
         threshold=request.threshold,
+        engine=request.engine,
     )
     decision = router.decide(make_case(request, body, router))[0]
     if as_json:
@@ -184,6 +186,7 @@ def decide(
     ] = None,
     mode: Mode = None,
     threshold: Threshold = None,
+    engine: Engine = "transformers",
     as_json: Annotated[bool, typer.Option("--json", help="Print the decision as JSON.")] = False,
 ) -> None:
     """Route one question over one document, and say why."""
@@ -203,6 +206,7 @@ def decide(
             top_k=top_k,
             mode=mode,
             threshold=threshold,
+            engine=engine,
         ),
         as_json=as_json,
     )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from prerouter.core.errors import CheckpointError, InputError, PrerouterError
+from prerouter.core.errors import InputError, PrerouterError
 from prerouter.publishing.checkpoint import may_replace
 from prerouter.recipe.recipe import Recipe
 from prerouter.reporting.sections.probes import missing_probes
@@ -12,6 +13,8 @@ from prerouter.reporting.sections.studies import missing_studies
 from prerouter.sources.people import missing_table
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
+from prerouter.training.lengths import check_chat_template
+from prerouter.training.reporters import check_reporters
 
 
 def unmet(recipe: Recipe) -> list[PrerouterError]:
@@ -28,9 +31,22 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
         model = section.model if section else ""
         if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
             errors.append(InputError(model, "no such folder", next_step=f"mend {key}.model"))
+        elif model and Path(model).is_dir():
+            errors += _caught(check_chat_template, f"{key}.model", Path(model))
+    if recipe.train:
+        asked = recipe.train.sft.get("report_to")
+        errors += _caught(check_reporters, asked, "train.sft.report_to")
+    if recipe.classify:
+        asked = recipe.classify.arguments.get("report_to")
+        errors += _caught(check_reporters, asked, "classify.arguments.report_to")
     if recipe.publish:
-        try:
-            may_replace(recipe.published_dir, recipe.name)
-        except CheckpointError as error:
-            errors.append(error)
+        errors += _caught(may_replace, recipe.published_dir, recipe.name)
     return errors
+
+
+def _caught(check: Callable[..., None], *arguments: object) -> list[PrerouterError]:
+    try:
+        check(*arguments)
+    except PrerouterError as error:
+        return [error]
+    return []

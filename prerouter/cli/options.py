@@ -32,6 +32,10 @@ Mode = Annotated[
     Optional[Literal["explain", "decide"]],  # noqa: UP045 -- typer reads annotations at run time
     typer.Option(help="Write the six steps, or name the route at once; as trained by default."),
 ]
+Engine = Annotated[
+    Literal["transformers", "vllm"],
+    typer.Option(help="What runs the router's model; vllm needs the extra of that name."),
+]
 Threshold = Annotated[
     Optional[float],  # noqa: UP045
     typer.Option(

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Optional
 
 import typer
 
-from prerouter.cli.options import Mode, Threshold, finite
+from prerouter.cli.options import Engine, Mode, Threshold, finite
 from prerouter.core.errors import InputError, MissingDependencyError
 from prerouter.core.records import Route, StudentMode
 
@@ -22,6 +22,7 @@ def serve_router(
     port: Annotated[int, typer.Option(help="0 takes a free one.", min=0, max=65_535)] = 8080,
     mode: Mode = None,
     threshold: Threshold = None,
+    engine: Engine = "transformers",
     threshold_file: Annotated[
         Optional[Path],  # noqa: UP045
         typer.Option(help="The same from a JSON file that names the checkpoint it was fitted to."),
@@ -71,6 +72,7 @@ def serve_router(
         threshold=read_threshold(threshold_file) if threshold_file else threshold,
         fallback=Route(fallback) if fallback else None,
         batch_size=max_batch,
+        engine=engine,
     )
     limits = Limits(max_batch=max_batch, queue=queue, timeout_seconds=timeout)
     listening = open_socket(host, port)

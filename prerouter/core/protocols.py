@@ -63,12 +63,14 @@ class Completion:
 @dataclass(frozen=True)
 class ChoiceScores:
     """Natural log-probability of each choice as the next text after one prompt, or the reason why
-    that prompt has none. `seconds` is its share of its batch's wall time."""
+    that prompt has none. `prompt_tokens` were read in all, in `calls` passes: some engines read a
+    prompt once for each choice. `seconds` is its share of its batch's wall time."""
 
     log_probabilities: tuple[float, ...] = ()
     prompt_tokens: int = 0
     error: str | None = None
     seconds: float = 0.0
+    calls: int = 1
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+def chunk_of(batch_size: int) -> int:
+    """How many cases a router reads before it hands any on: a few batches, so that these can be
+    parted by length, and no more, since a kill loses what was not handed on."""
+    return max(64, 4 * batch_size)
+
+
 @dataclass
 class Row:
     """One request under way."""

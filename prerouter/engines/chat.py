@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+from prerouter.core.errors import RecipeError
 from prerouter.core.records import Message
+from prerouter.prompts.system_turn import check_system_turn
 
 OPEN_THINKING = "<think>"
+
+
+def check_chat(tokenizer: Any, model: str) -> None:
+    """Raises RecipeError for a model without a chat template, InputError for one whose template
+    takes no system turn, with which every prompt here begins."""
+    if getattr(tokenizer, "chat_template", None) is None:
+        raise RecipeError(model, "has no chat template", "an instruction-tuned model")
+    check_system_turn(model, model, partial(tokenizer.apply_chat_template, tokenize=False))
 
 
 def encode_chat(

@@ -147,10 +147,14 @@ class OpenAIServer:
             for prompt in prompts
             for ending in endings
         ]
+        began = time.perf_counter()
         replies = iter(self._post_all(asked))
+        share = (time.perf_counter() - began) / max(len(prompts), 1)
         scores = []
         for prompt in prompts:
             bodies = [next(replies) for _ in endings]
+            # A server reads a prompt anew for every choice, and bills it.
+            read = sum(len(prompt) + len(ending) for ending in endings)
             faults = [body.reason for body in bodies if isinstance(body, ServerError)]
             row = [
                 choice_log_probability(body, ending, place)
@@ -158,9 +162,9 @@ class OpenAIServer:
                 if isinstance(body, str)
             ]
             if faults:
-                scores.append(ChoiceScores(prompt_tokens=len(prompt), error=faults[0]))
+                scores.append(ChoiceScores((), read, faults[0], share, len(endings)))
             else:
-                scores.append(ChoiceScores(tuple(row), len(prompt)))
+                scores.append(ChoiceScores(tuple(row), read, None, share, len(endings)))
         return scores
 
     def _body(self, request: GenerationRequest, sampling: Sampling) -> dict[str, Any]:
@@ -234,7 +238,8 @@ class OpenAIServer:
                     self._section.base_url,
                     f"gives no tokens of its own model ({body.reason})",
                     "a vLLM server",
-                    "count and score with kind: transformers or vllm",
+                    "count and score with kind: transformers or vllm; a router that asks for one "
+                    "word goes without by verdict_by: reply or ask_by: reply",
                 )
             bodies.append(body)
         return bodies

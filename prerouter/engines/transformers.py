@@ -21,7 +21,7 @@ from prerouter.core.protocols import (
 )
 from prerouter.core.records import Message
 from prerouter.engines.batches import Prefix, PromptState, Row
-from prerouter.engines.chat import OPEN_THINKING, encode_chat
+from prerouter.engines.chat import OPEN_THINKING, check_chat, encode_chat
 from prerouter.engines.choices import choice_endings
 from prerouter.engines.embedded import resolve_model
 from prerouter.engines.grouped_attention import one_query_attention
@@ -83,8 +83,7 @@ class TransformersModel:
                 f"can't be loaded: {error}",
                 "a folder or Hub name with a tokenizer and safetensors weights, without own code",
             ) from error
-        if self._tokenizer.chat_template is None:
-            raise RecipeError(model, "has no chat template", "an instruction-tuned model")
+        check_chat(self._tokenizer, model)
         self._model.eval()
         self._begin(model, revision, batch_size, max_model_len)
 

@@ -20,7 +20,7 @@ from prerouter.core.protocols import (
     Sampling,
 )
 from prerouter.core.records import Message
-from prerouter.engines.chat import OPEN_THINKING, encode_chat
+from prerouter.engines.chat import OPEN_THINKING, check_chat, encode_chat
 from prerouter.engines.choices import choice_endings
 from prerouter.engines.prefix_order import prefix_order
 from prerouter.engines.thinking import part_thinking
@@ -68,8 +68,7 @@ class VllmModel:
         self._engine = self.llm.llm_engine
         raise_when_killed(self._engine, set(multiprocessing.active_children()) - before)
         self._tokenizer = self.llm.get_tokenizer()
-        if getattr(self._tokenizer, "chat_template", None) is None:
-            raise RecipeError(section.model, "has no chat template", "an instruction-tuned model")
+        check_chat(self._tokenizer, section.model)
         self._max_len: int = self._engine.model_config.max_model_len
         # Twice what runs at once, so that the scheduler never waits for the next prompt.
         self._window: int = 2 * self._engine.vllm_config.scheduler_config.max_num_seqs
@@ -186,12 +185,14 @@ class VllmModel:
                 scores[index] = ChoiceScores(error=NO_TOKENS)
         one_each = all(len(ending) == 1 for ending in endings)
         read = read_next if one_each else read_endings
+        passes, behind = (1, 0) if one_each else (len(endings), sum(map(len, endings)))
         began = time.perf_counter()
         for index, row in read(self._outputs, prompts, endings):
             if isinstance(row, str):
                 scores[index] = ChoiceScores(prompt_tokens=len(prompts[index]), error=row)
             else:
-                scores[index] = ChoiceScores(tuple(row), len(prompts[index]))
+                tokens = passes * len(prompts[index]) + behind
+                scores[index] = ChoiceScores(tuple(row), tokens, calls=passes)
         share = (time.perf_counter() - began) / max(len(prompts), 1)
         return [
             dataclasses.replace(scores[index], seconds=share if index in prompts else 0.0)

@@ -11,6 +11,19 @@ from prerouter.core.records import Split
 from prerouter.recipe.base import Section
 from prerouter.recipe.route import RouterName
 
+GIVES_P_LC: tuple[RouterName, ...] = (
+    "decision_tree",
+    "random_forest",
+    "logistic_regression",
+    "gradient_boosting",
+    "nearest_neighbours",
+    "probe_router",
+    "classifier",
+    "student_decide",
+    "self_route_verdict",
+)
+"""The routers whose decisions tell how likely LC is."""
+
 
 class ThresholdRule(StrEnum):
     """What the threshold on p_lc is chosen by."""

@@ -18,8 +18,9 @@ from prerouter.core.records import (
     StudentMode,
 )
 from prerouter.recipe.base import Section, apply_overrides, read_yaml, validate
-from prerouter.recipe.calibrate import CalibrateSection
+from prerouter.recipe.calibrate import GIVES_P_LC, CalibrateSection
 from prerouter.recipe.cases import CasesSection, LongBenchV2Source, SplitSection, TableSource
+from prerouter.recipe.checks import AskBy
 from prerouter.recipe.classify import ClassifySection
 from prerouter.recipe.hub import is_repo_id
 from prerouter.recipe.profile import ProfileSection
@@ -132,8 +133,9 @@ class Recipe(Section):
             mistakes += self._calibrated(self.calibrate)
         if self.evaluate and not self.route:
             mistakes.append("evaluate needs `route`")
-        if self.evaluate and self.route and self.evaluate.split not in self.route.splits:
-            mistakes.append(f"evaluate.split {self.evaluate.split} is not in route.splits")
+        if self.evaluate and self.route:
+            tuned = (self.calibrate.tuned,) if self.calibrate else ()
+            mistakes += self.evaluate.mistakes(self.route, tuned)
         if self.evaluate and self.evaluate.fallback not in self.routes:
             mistakes.append(f"evaluate.fallback {self.evaluate.fallback} is not in answer.routes")
         if self.publish and self.publish.fallback not in ROUTES:
@@ -195,8 +197,12 @@ class Recipe(Section):
         mistakes = []
         if section.router not in self.route.routers:
             mistakes.append(f"calibrate.router {section.router} is not among route.routers")
-        if section.router in BY_ENTROPY:
-            mistakes.append(f"calibrate.router {section.router} gives no p_lc")
+        written = self.route.checks.verdict_by is AskBy.REPLY
+        if section.router not in GIVES_P_LC:
+            known = ", ".join(GIVES_P_LC)
+            mistakes.append(f"calibrate.router {section.router} gives no p_lc: take one of {known}")
+        elif section.router == "self_route_verdict" and written:
+            mistakes.append("calibrate.router self_route_verdict needs verdict_by: probability")
         if section.tuned in self.route.published:
             mistakes.append(f"route.published {section.tuned} is the calibrated router's name")
         if self.label.routes != ROUTES:
@@ -221,6 +227,8 @@ class Recipe(Section):
             mistakes.append("route.routers self_route_verdict asks the model of answer.engine")
         if "edar_prompted" in named and route.checks.query_types.engine is None:
             mistakes.append("route.routers edar_prompted needs route.checks.query_types.engine")
+        answering = [self.answer.engine, *self.answer.engines.values()] if self.answer else []
+        mistakes += route.checks.unscored(named, answering)
         evaluated = self.evaluate.split if self.evaluate else None
         if by_entropy and route.checks.tau is None and evaluated is route.checks.split:
             mistakes.append(
@@ -261,9 +269,12 @@ class Recipe(Section):
 
     @property
     def student(self) -> RouterName:
-        """The row of the routing table that a published router stands for."""
+        """The row of the routing table that a published router stands for: the student in the mode
+        that is calibrated, else in the first that it learns."""
         trained = self.train.mix.modes if self.train else ()
-        return next((name for name, mode in STUDENTS.items() if mode in trained), "student")
+        learnt = [name for name, mode in STUDENTS.items() if mode in trained]
+        calibrated = self.calibrate.router if self.calibrate else None
+        return calibrated if calibrated in learnt else next(iter(learnt), "student")
 
     @property
     def base_on_hub(self) -> str | None:

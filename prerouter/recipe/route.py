@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -80,7 +81,11 @@ class RouteSection(Section):
 
     routers: Annotated[
         tuple[RouterName, ...],
-        Field(min_length=1, description="where absent, all baselines and the trained student"),
+        Field(
+            min_length=1,
+            description="where absent, all baselines but nearest_neighbours, which needs an "
+            "embedding model, and the trained student",
+        ),
     ]
     splits: tuple[Split, ...] = (Split.TEST,)
     batch_size: Annotated[int, Field(gt=0)] = 16
@@ -121,7 +126,10 @@ class EvaluateSection(Section):
     report: Annotated[bool, Field(description="write report/index.html too")] = True
     compare: Annotated[
         tuple[tuple[str, str], ...] | None,
-        Field(description="pairs of routers to test; where absent, each against the best baseline"),
+        Field(
+            description="pairs of routers to test; where absent, each against the best of those "
+            "that are no student"
+        ),
     ] = None
     assumed_output_tokens: Annotated[
         int, Field(gt=0, description="of an answer whose tokens nobody counted")
@@ -134,6 +142,18 @@ class EvaluateSection(Section):
     studies: Annotated[
         tuple[Path, ...], Field(description="folders of prompt studies, runs/NAME/study")
     ] = ()
+
+    def mistakes(self, route: RouteSection, tuned: Sequence[str]) -> list[str]:
+        """What doesn't go with `route` and the names of `tuned` routers."""
+        found = []
+        if self.split not in route.splits:
+            found.append(f"evaluate.split {self.split} is not in route.splits")
+        known = (*route.routers, *route.published, *tuned, "oracle")
+        pairs = self.compare or ()
+        unknown = dict.fromkeys(name for pair in pairs for name in pair if name not in known)
+        found += [f"evaluate.compare {name} is none of {', '.join(known)}" for name in unknown]
+        found += [f"evaluate.compare {one} with itself" for one, other in pairs if one == other]
+        return found
 
 
 class PublishSection(Section):

@@ -59,9 +59,37 @@ def sft_fields() -> dict[str, str]:
 
     `scripts/make_sft_fields.py` writes the file; a test holds it against the installed trl.
     """
-    text = resources.files("prerouter.recipe").joinpath("sft_fields.json").read_text("utf-8")
-    fields: dict[str, str] = json.loads(text)["fields"]
+    fields: dict[str, str] = _sft_file()["fields"]
     return fields
+
+
+@cache
+def sft_choices() -> dict[str, list[str]]:
+    """The texts that a field takes, of those that take some only."""
+    choices: dict[str, list[str]] = _sft_file()["choices"]
+    return choices
+
+
+def _sft_file() -> dict[str, Any]:
+    text = resources.files("prerouter.recipe").joinpath("sft_fields.json").read_text("utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+# With 0 of these nothing is learnt, or the trainer fails after the teacher was paid.
+_POSITIVE = frozenset(
+    {
+        "per_device_train_batch_size",
+        "per_device_eval_batch_size",
+        "gradient_accumulation_steps",
+        "num_train_epochs",
+        "max_steps",
+        "logging_steps",
+        "save_steps",
+        "eval_steps",
+    }
+)
+_NO_LIMIT = {"max_steps": -1}
 
 
 # A float takes a whole number too; a truth value is no number.
@@ -83,6 +111,10 @@ def _fits(value: Any, annotation: str) -> bool:
     if isinstance(value, bool):
         return bool in taken
     return isinstance(value, tuple(taken))
+
+
+def _is_positive(setting: Any) -> bool:
+    return not isinstance(setting, (int, float)) or setting > 0
 
 
 def _shown(annotation: str) -> str:
@@ -230,7 +262,8 @@ class TrainSection(Section):
 
 def check_fields(settings: dict[str, Any], owned: dict[str, str], kind: str) -> None:
     """Raises ValueError with every setting of `settings` that is another key's (`owned`), no field
-    of `kind`, a class of TRL's or transformers', or of a type that the field doesn't take."""
+    of `kind`, a class of TRL's or transformers', or of a type or value that the field doesn't take.
+    """
     mistakes = []
     for name, setting in settings.items():
         if name in owned:
@@ -241,5 +274,11 @@ def check_fields(settings: dict[str, Any], owned: dict[str, str], kind: str) -> 
             mistakes.append(f"{name} is no field of {kind}{hint}")
         elif not _fits(setting, sft_fields()[name]):
             mistakes.append(f"{name} takes {_shown(sft_fields()[name])}, got {setting!r:.40}")
+        elif isinstance(setting, str) and setting not in sft_choices().get(name, [setting]):
+            near = difflib.get_close_matches(setting, sft_choices()[name], n=1)
+            taken = f"did you mean {near[0]}?" if near else ", ".join(sft_choices()[name])
+            mistakes.append(f"{name} {setting!r:.40} is none of its values ({taken})")
+        elif name in _POSITIVE and not _is_positive(setting) and setting != _NO_LIMIT.get(name):
+            mistakes.append(f"{name} is above 0, got {setting!r:.40}")
     if mistakes:
         raise ValueError("; ".join(mistakes))

@@ -16,6 +16,7 @@ from prerouter.core.records import (
     RoutingCase,
     StudentMode,
 )
+from prerouter.engines.batches import chunk_of
 from prerouter.engines.quiet import without_bars
 from prerouter.prompts.render import StudentForm, render_student
 from prerouter.recipe.engine import Dtype
@@ -64,6 +65,7 @@ class ClassifierRouter:
         self._metadata = metadata
         self._max_length = max_length
         self._batch_size = batch_size
+        self._chunk_size = chunk_of(batch_size)
         self._priced_as = priced_as
 
     @property
@@ -71,7 +73,11 @@ class ClassifierRouter:
         return "classifier"
 
     def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
-        """Yield one decision for each case, in the order of the cases."""
+        """Yield one decision for each case, in the order of the cases, chunk by chunk."""
+        for start in range(0, len(cases), self._chunk_size):
+            yield from self._chunk(cases[start : start + self._chunk_size])
+
+    def _chunk(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         prompts = [
             encode_prompt(
                 self._tokenizer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from prerouter.core.errors import CheckpointError, InputError, PrerouterError
 from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
@@ -19,6 +20,7 @@ from prerouter.core.records import (
     RoutingCase,
     StudentMode,
 )
+from prerouter.engines.batches import chunk_of
 from prerouter.engines.transformers import TransformersModel
 from prerouter.measures.calibration import apply_temperature, from_odds
 from prerouter.prompts.render import StudentForm, prompt_hash, render_student
@@ -26,9 +28,14 @@ from prerouter.prompts.trace import TraceError, parse_trace, trace_schema
 from prerouter.publishing.checkpoint import ROUTER_FILE, read_router
 from prerouter.publishing.threshold import Threshold
 from prerouter.publishing.weights import check_model_size
-from prerouter.recipe.engine import Dtype
+from prerouter.recipe.engine import Dtype, VllmEngine
 from prerouter.recipe.teach import PromptPart
 from prerouter.routers.failures import call_failure, no_odds, reply_failure, second_odds
+
+RouterEngine = Literal["transformers", "vllm"]
+
+VLLM_CHUNK = 1024
+"""Cases. vLLM fills its own batches, of some hundreds on a GPU, and empties them at each chunk."""
 
 
 class LearnedRouter:
@@ -96,11 +103,13 @@ class LearnedRouter:
         verify: bool = True,
         mode: StudentMode | str | None = None,
         threshold: float | Threshold | None = None,
+        engine: RouterEngine = "transformers",
     ) -> LearnedRouter:
         """Load a router's folder, once it has been found whole and safe (`verify`: every hash).
 
         `mode` is the first that the router was trained in where it isn't given, and `threshold` the
-        one that it was published with; a `Threshold` brings its temperature along. Raises
+        one that it was published with; a `Threshold` brings its temperature along. `engine` vllm
+        needs the extra of that name; it makes its own batches, whatever `batch_size` says. Raises
         InputError for a threshold in another mode than `decide`, and CheckpointError, also where
         the router was trained on other prompts than this version of prerouter renders, or not in
         that mode, where the threshold was fitted to another checkpoint and where the model can't be
@@ -137,7 +146,7 @@ class LearnedRouter:
             temperature, threshold = threshold.temperature, threshold.threshold
         return cls(
             name,
-            _load_model(folder, dtype, batch_size),
+            _load_model(folder, dtype, batch_size, engine),
             config.prompt_form,
             config.metadata,
             config.thinking,
@@ -149,6 +158,7 @@ class LearnedRouter:
             fallback=config.fallback,
             head_characters=config.head_characters,
             rag=config.rag,
+            chunk_size=VLLM_CHUNK if engine == "vllm" else chunk_of(batch_size),
             model=config.base_model,
             checkpoint=config.checkpoint,
         )
@@ -200,7 +210,7 @@ class LearnedRouter:
                 p_lc=p_lc,
                 raw=raw,
                 model=self._model,
-                calls=1,
+                calls=scored.calls,
                 prompt_tokens=scored.prompt_tokens,
                 seconds=scored.seconds,
             )
@@ -243,9 +253,13 @@ class LearnedRouter:
         )
 
 
-def _load_model(folder: Path, dtype: Dtype, batch_size: int) -> TransformersModel:
+def _load_model(folder: Path, dtype: Dtype, batch_size: int, engine: RouterEngine) -> Engine:
     check_model_size(folder)
     try:
+        if engine == "vllm":
+            from prerouter.engines.vllm import VllmModel
+
+            return VllmModel(VllmEngine(kind="vllm", model=str(folder), dtype=dtype))
         return TransformersModel(str(folder), dtype=dtype, batch_size=batch_size)
     except PrerouterError:
         raise

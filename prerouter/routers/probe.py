@@ -28,7 +28,7 @@ from prerouter.core.records import (
     RoutingCase,
     StudentMode,
 )
-from prerouter.engines.batches import PromptState
+from prerouter.engines.batches import PromptState, chunk_of
 from prerouter.engines.identity import model_identity
 from prerouter.engines.transformers import TransformersModel
 from prerouter.probing.linear import fit_head, linear_head
@@ -130,12 +130,11 @@ class ProbeRouter:
         probed: ProbedModel,
         *,
         batch_size: int = 16,
-        chunk_size: int = 64,
         priced_as: str | None = None,
     ) -> None:
         self.probed = probed
         self._batch_size = batch_size
-        self._chunk_size = chunk_size
+        self._chunk_size = chunk_of(batch_size)
         self._priced_as = priced_as or probed.model
         self._reader: TransformersModel | None = None
         self._pipeline: Pipeline | None = None

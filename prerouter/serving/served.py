@@ -9,7 +9,7 @@ from prerouter.core.protocols import Router
 from prerouter.core.records import RagConfig, Route, StudentMode
 from prerouter.publishing.threshold import Threshold
 from prerouter.recipe.engine import Dtype
-from prerouter.routers.learned import LearnedRouter
+from prerouter.routers.learned import LearnedRouter, RouterEngine
 from prerouter.serving.wire import RouterIdentity
 
 
@@ -52,10 +52,16 @@ def load_router(
     fallback: Route | None = None,
     batch_size: int = 16,
     dtype: Dtype = "bfloat16",
+    engine: RouterEngine = "transformers",
 ) -> ServedRouter:
     """The router of `folder`, once it has been found whole and safe; what isn't given is as
     published. Raises CheckpointError as `prerouter.Router.from_pretrained` does."""
     router = LearnedRouter.from_pretrained(
-        folder, batch_size=batch_size, dtype=dtype, mode=mode, threshold=threshold
+        folder,
+        batch_size=batch_size,
+        dtype=dtype,
+        mode=mode,
+        threshold=threshold,
+        engine=engine,
     )
     return as_served(router, fallback)

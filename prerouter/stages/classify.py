@@ -10,7 +10,8 @@ from prerouter.prompts.render import render_student
 from prerouter.recipe.recipe import Recipe
 from prerouter.runs.model_files import list_model_files
 from prerouter.runs.stage import Stage, StageRun
-from prerouter.training.classifier import MODEL_DIR, LabelledPrompt, train_classifier
+from prerouter.training.classifier import LabelledPrompt, train_classifier
+from prerouter.training.resume import MODEL_DIR
 from prerouter.training.student_files import lost_student, student_inputs
 
 

@@ -22,14 +22,15 @@ from prerouter.publishing.cards import (
 from prerouter.publishing.checkpoint import Provenance, RouterConfig, write_router
 from prerouter.publishing.names import data_name, measure_name, plain_name, teacher_name
 from prerouter.publishing.weights import checkpoint_sha256
-from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.recipe import STUDENTS, Recipe
 from prerouter.reporting.tables import render_markdown, table_json
 from prerouter.runs.manifest import Manifest, installed_versions, lineage
 from prerouter.runs.model_files import list_model_files, lost_model_files
 from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.stages.router_reports import emissions_of, figures_hash, reports_of
-from prerouter.training.sft import ADAPTER_DIR, MODEL_DIR
+from prerouter.training.resume import MODEL_DIR
+from prerouter.training.sft import ADAPTER_DIR
 
 LIBRARIES = ("torch", "transformers", "trl", "peft")
 
@@ -41,6 +42,7 @@ def router_config(
     train, publish = recipe.train, recipe.publish
     assert train is not None
     assert publish is not None
+    usual = STUDENTS[recipe.student]
     return RouterConfig(
         prompt_form=train.prompt,
         metadata=train.metadata,
@@ -51,7 +53,7 @@ def router_config(
         rag=recipe.rag,
         thinking=train.thinking,
         max_tokens=recipe.route.max_tokens if recipe.route else train.max_length,
-        modes=train.mix.modes,
+        modes=(usual, *(mode for mode in train.mix.modes if mode is not usual)),
         temperature=calibrated.temperature.temperature if calibrated else 1.0,
         threshold=calibrated.threshold.point.threshold if calibrated else 0.5,
         fallback=publish.fallback,

@@ -16,6 +16,7 @@ from prerouter.core.records import (
     SplitAssignment,
     StudentMode,
 )
+from prerouter.engines.batches import chunk_of
 from prerouter.engines.transformers import TransformersModel
 from prerouter.measures.importances import IMPORTANCES
 from prerouter.prompts.checks import CHECK_FORMS
@@ -30,7 +31,8 @@ from prerouter.routers.guideline import GuidelineRouter, guideline_hash
 from prerouter.routers.importances import permutation_importances
 from prerouter.routers.learned import LearnedRouter
 from prerouter.routers.pipelines import ClassicalKind
-from prerouter.routers.probe import HeadSettings, ProbedModel, ProbeRouter
+from prerouter.routers.probe import HeadSettings, ProbeAbout, ProbedModel, ProbeRouter
+from prerouter.routers.skops_file import ABOUT_FILE, read_about
 from prerouter.runs.manifest import write_json
 from prerouter.runs.model_files import model_inputs
 from prerouter.runs.rows import file_sha256
@@ -131,6 +133,7 @@ def start_student(run: StageRun, name: RouterName) -> Router:
         route.max_tokens,
         mode=StudentMode.DECIDE if name == "student_decide" else StudentMode.EXPLAIN,
         without=run.recipe.teach.prompt.without if run.recipe.teach else (),
+        chunk_size=chunk_of(route.batch_size),
         model=train.model,
     )
 
@@ -225,6 +228,9 @@ def _run(run: StageRun) -> None:
         counts[decision.route.value if decision.route else str(decision.failure)] += 1
     run.report |= checked.told()
     run.report["training_pairs"] = len(pairs)
+    folder = run.folder / "routers" / "probe_router"
+    if "probe_router" in names and (folder / ABOUT_FILE).is_file():
+        run.report["probe_router_learnt_from"] = read_about(folder, ProbeAbout).trained_on
     run.report["decisions"] = {name: dict(sorted(c.items())) for name, c in failures.items()}
     if recipe.train:
         run.model = recipe.train.model

@@ -70,7 +70,10 @@ def _figures(recipe: Recipe) -> list[Path]:
 
 
 def _curves(train: Manifest) -> Iterator[tuple[Figure, Table]]:
-    points = [(point["step"], point["loss"]) for point in train.report["losses"]]
+    points = [
+        (point["step"], point["loss"], point.get("token_accuracy"))
+        for point in train.report["losses"]
+    ]
     if points:
         yield losses(points)
     looks = [

@@ -133,7 +133,7 @@ def _run(run: StageRun) -> None:
     group = {case.case_id: case.group_id for case in cases}
     people: Sequence[Said[float]] = ()
     if section.human:
-        people = read_human_scores(section.human, section.scale)
+        people = read_human_scores(section.human, section.scale, run.recipe.routes)
         check_known(people, group, section.human.path)
     references = {
         reference.question_id: reference

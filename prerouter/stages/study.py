@@ -48,6 +48,7 @@ from prerouter.routers.fixed import AlwaysLc, AlwaysRag
 from prerouter.routers.prompted import as_decision, engine_traces, trace_key
 from prerouter.runs.manifest import (
     MANIFEST,
+    STARTED,
     FileEntry,
     Fingerprint,
     Manifest,
@@ -58,7 +59,7 @@ from prerouter.runs.manifest import (
 from prerouter.runs.parents import parent_hashes, unseen_models
 from prerouter.runs.rejects import drop_transient, reject_key
 from prerouter.runs.rows import RowLog, file_sha256, read_rows, replacing, write_rows
-from prerouter.runs.stage import REJECTS, ROWS, STARTED, alone, check_reject_share
+from prerouter.runs.stage import REJECTS, ROWS, alone, check_reject_share
 
 _LABELS, _SPLIT = "label/rows.jsonl", "cases/split.jsonl"
 

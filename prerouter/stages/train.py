@@ -27,7 +27,8 @@ from prerouter.routers.learned import LearnedRouter
 from prerouter.runs.model_files import list_model_files
 from prerouter.runs.stage import Stage, StageRun
 from prerouter.training.examples import make_example
-from prerouter.training.sft import MODEL_DIR, train_student
+from prerouter.training.resume import MODEL_DIR
+from prerouter.training.sft import train_student
 from prerouter.training.student_files import lost_student, student_inputs
 from prerouter.training.watch import Watch, sample_by_stratum
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,21 @@ if TYPE_CHECKING:
     from transformers import TrainerCallback
 
 WATCHED = ("loss", "grad_norm", "eval_loss")
+
+SHARES = {
+    "eval_route_accuracy": "route accuracy",
+    "eval_accuracy": "route accuracy",
+    "eval_lc_rate": "LC",
+    "eval_parse_rate": "parsed",
+}
+
+
+def tell(step: int, metrics: Mapping[str, float]) -> str:
+    """One line of what an evaluation found."""
+    found = [f"{name} {metrics[key]:.0%}" for key, name in SHARES.items() if key in metrics]
+    if "eval_loss" in metrics:
+        found.append(f"validation loss {metrics['eval_loss']:.3g}")
+    return f"step {step}: {', '.join(found)}"
 
 
 def make_callback(
@@ -37,6 +53,12 @@ def make_callback(
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.is_world_process_zero:
                 progress.advance()
+
+        def on_evaluate(
+            self, args: Any, state: Any, control: Any, metrics: dict[str, float], **kwargs: Any
+        ) -> None:
+            if state.is_world_process_zero:
+                progress.note(f"{stage}, {tell(state.global_step, metrics)}")
 
         def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             PartialState().wait_for_everyone()  # each process writes a part of it

@@ -6,10 +6,10 @@ lacks is the written judgement; what it has is every labelled case and a loss on
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +17,8 @@ from pydantic import Field
 
 from prerouter.core.errors import InputError, RecipeError, StageError
 from prerouter.core.protocols import Progress
-from prerouter.core.records import ROUTES, Count, Message, Record, Reject, Route
+from prerouter.core.records import ROUTES, Count, Message, Reject, Route
+from prerouter.prompts.system_turn import check_system_turn
 from prerouter.recipe.classify import ClassifySection
 from prerouter.runs.processes import check_launch, world_size
 from prerouter.training import resume
@@ -25,6 +26,7 @@ from prerouter.training.callbacks import make_callback
 from prerouter.training.examples import ExampleReject, as_chat
 from prerouter.training.export import check_weights, save_model, whole_student
 from prerouter.training.launch import (
+    check_one_gpu,
     check_trainer,
     count_parameters,
     describe_batch,
@@ -33,15 +35,14 @@ from prerouter.training.launch import (
     telling_of_deaths,
 )
 from prerouter.training.quiet import quiet_libraries
-from prerouter.training.report import LossPoint
+from prerouter.training.report import LossPoint, RunReport
 from prerouter.training.reporters import check_reporters, log_beside
+from prerouter.training.resume import CHECKPOINTS_DIR, MODEL_DIR
 from prerouter.training.trainer import DEFAULTS, adapters, read_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
 
-MODEL_DIR = "model"
-CHECKPOINTS_DIR = "checkpoints"
 ADAPTER_DIR = "adapter"
 
 
@@ -54,7 +55,7 @@ class LabelledPrompt:
     route: Route
 
 
-class ClassifierReport(Record):
+class ClassifierReport(RunReport):
     """A finished run. `validation_accuracy` is the share of validation cases routed ideally."""
 
     steps: Count
@@ -120,7 +121,7 @@ def train_classifier(
     hold one route only, and what `train_student` raises for settings, launches and numbers.
     """
     check_launch("classify", section.processes)
-    check_reporters(section.arguments.get("report_to"))
+    check_reporters(section.arguments.get("report_to"), "classify.arguments.report_to")
     with quiet_libraries(), telling_of_deaths("classify"):
         tokenizer, pad = load_encoder(model_path, section.revision)
         kept, rejects = _encode(train, tokenizer, section.max_length)
@@ -135,6 +136,16 @@ def train_classifier(
                 "some of both routes",
                 "look at the labels and at the rejects",
             )
+        identity = {
+            "classify": section.model_dump(mode="json"),
+            "model": model_path,
+            "seed": seed,
+            "rows": [*kept, *held_out],
+        }
+        run = resume.fingerprint(identity, [])
+        standing = resume.finished(folder, ClassifierReport, run)
+        if standing is not None:
+            return standing
         checkpoints = folder / CHECKPOINTS_DIR
         settings = _settings(section, seed, name)
         trainer = _build(kept, held_out, section, settings, checkpoints, model_path, tokenizer, pad)
@@ -142,13 +153,6 @@ def train_classifier(
         log_beside(trainer, folder / "logs")
         if world_size() > 1 and trainer.is_world_process_zero():
             progress.note(describe_batch(trainer).replace("train:", "classify:"))
-        identity = {
-            "classify": section.model_dump(mode="json"),
-            "model": model_path,
-            "seed": seed,
-            "rows": kept,
-        }
-        run = resume.fingerprint(identity, [])
         checkpoint = resume.open_checkpoints(trainer, checkpoints, run, "classify")
         trainer.add_callback(make_callback(progress, checkpoints, "classify.arguments"))
         trainable, total = count_parameters(trainer.model)
@@ -163,17 +167,12 @@ def train_classifier(
             check_weights(student, "classify")
         if student is not None:
             save_model(student, tokenizer, folder / MODEL_DIR)
-            shutil.rmtree(checkpoints, ignore_errors=True)
-        trainer.accelerator.wait_for_everyone()
         state = trainer.state
-        return ClassifierReport(
+        report = ClassifierReport(
+            fingerprint=run,
             steps=state.global_step,
             resumed_from=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0,
-            losses=tuple(
-                LossPoint(step=entry["step"], loss=entry["loss"])
-                for entry in state.log_history
-                if "loss" in entry
-            ),
+            losses=LossPoint.read(state.log_history),
             validation_accuracy=accuracy,
             train_cases=counts,
             validation_cases=len(held_out),
@@ -186,14 +185,21 @@ def train_classifier(
             seconds=seconds,
             settings=settings,
         )
+        if trainer.is_world_process_zero():
+            resume.close(folder, report)
+        trainer.accelerator.wait_for_everyone()
+        return report
 
 
 def load_encoder(model_path: str, revision: str | None) -> tuple[PreTrainedTokenizerBase, int]:
     """A tokenizer and its padding token: the head reads the last token that is another one.
 
-    Raises InputError where there is none.
+    Raises InputError where there is none, or where its chat template takes no system turn.
     """
     tokenizer = read_tokenizer("classify.model", model_path, revision)
+    if tokenizer.chat_template is not None:
+        render = partial(tokenizer.apply_chat_template, tokenize=False)
+        check_system_turn("classify.model", model_path, render)
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
             raise InputError("classify.model", f"{model_path} has no padding token")
@@ -257,6 +263,7 @@ def _build(
         arguments = TrainingArguments(**settings, output_dir=str(checkpoints))
     except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError("classify.arguments", f"TrainingArguments refuses it: {error}") from None
+    check_one_gpu(arguments, "classify")
     set_seed(arguments.seed)  # the head begins with random weights, and adapters do
     model = _load(model_path, section, pad)
     try:

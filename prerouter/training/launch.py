@@ -16,7 +16,7 @@ from prerouter.runs.processes import world_size
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import Trainer
+    from transformers import Trainer, TrainingArguments
 
 # How gloo and NCCL tell that the other end of a connection has gone.
 _GONE = re.compile(r"gloo|nccl|connection (closed|reset|refused)|broken pipe|watchdog|remote", re.I)
@@ -76,6 +76,19 @@ def dropping_what_diverged(trainer: Trainer, checkpoints: Path) -> Iterator[None
         if trainer.is_world_process_zero():
             shutil.rmtree(checkpoints, ignore_errors=True)
         raise
+
+
+def check_one_gpu(arguments: TrainingArguments, stage: str) -> None:
+    """Raises StageError where one process sees several GPUs: transformers would spread each batch
+    over them, so that a step learns from as many times the examples that the recipe says."""
+    if arguments.n_gpu > 1 and world_size() == 1:
+        raise StageError(
+            stage,
+            f"one process sees {arguments.n_gpu} GPUs, and its batch would be multiplied by them",
+            "one process for each GPU, or one GPU",
+            "accelerate launch --config_file recipes/accelerate/ddp.yaml -m prerouter "
+            f"{stage} RECIPE, or set CUDA_VISIBLE_DEVICES=0",
+        )
 
 
 def check_trainer(trainer: Trainer) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from prerouter.core.errors import InputError
 from prerouter.core.records import Message
+from prerouter.prompts.system_turn import check_system_turn
 from prerouter.training.pieces import PieceTokenizer
 
 if TYPE_CHECKING:
@@ -25,12 +26,20 @@ def prompt_tokenizer(folder: Path) -> PromptTokenizer:
     tokenizer.json and the chat template in `folder`; prompts that come together share their work.
 
     Thinking None leaves the switch to the template, as servers do that are told nothing. Raises
-    InputError where a file is missing or unreadable.
+    InputError where a file is missing or unreadable, or the template takes no system turn.
     """
     from jinja2.exceptions import TemplateError
 
     pieces = PieceTokenizer(_read_tokenizer(folder))
-    template = _read_chat_template(folder)
+    source = _template_source(folder)
+    if source is None:
+        raise InputError(
+            str(folder),
+            "holds no chat template",
+            "chat_template.jinja, or the key in tokenizer_config.json",
+        )
+    template = _compile(source, folder)
+    check_chat_template(str(folder), folder)
 
     def encode(prompts: Sequence[Sequence[Message]], thinking: bool | None) -> list[list[int]]:
         switch = {} if thinking is None else {"enable_thinking": thinking}
@@ -48,6 +57,15 @@ def prompt_tokenizer(folder: Path) -> PromptTokenizer:
         return pieces.encode(texts)
 
     return encode
+
+
+def check_chat_template(place: str, folder: Path) -> None:
+    """Raises InputError, in the name of `place`, where a chat template lies in `folder` and takes
+    no system turn."""
+    source = _template_source(folder)
+    if source is not None:
+        template = _compile(source, folder)
+        check_system_turn(place, str(folder), lambda chat: str(template.render(messages=chat)))
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer:
@@ -71,29 +89,36 @@ def _read_tokenizer(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-def _read_chat_template(folder: Path) -> Any:
+def _template_source(folder: Path) -> str | None:
+    beside, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
+    if beside.is_file():
+        return beside.read_text("utf-8")
+    try:
+        data = json.loads(config.read_text("utf-8")) if config.is_file() else {}
+    except ValueError as error:
+        raise InputError(str(config), f"is no JSON: {error}") from None
+    source = data.get("chat_template") if isinstance(data, dict) else None
+    return source if source and isinstance(source, str) else None
+
+
+def _compile(source: str, folder: Path) -> Any:
     from jinja2.exceptions import TemplateSyntaxError
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    beside = folder / "chat_template.jinja"
-    if beside.is_file():
-        source = beside.read_text("utf-8")
-    else:
-        config = folder / "tokenizer_config.json"
-        data = json.loads(config.read_text("utf-8")) if config.is_file() else {}
-        source = data.get("chat_template") or ""
-    if not isinstance(source, str) or not source:
-        raise InputError(
-            str(folder),
-            "holds no chat template",
-            "chat_template.jinja, or the key in tokenizer_config.json",
-        )
     # The template comes from a stranger: it runs in a sandbox, as it does in transformers.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
+    # What templates call to refuse a chat.
+    environment.globals["raise_exception"] = _refuse
     try:
         return environment.from_string(source)
     except TemplateSyntaxError as error:
         raise InputError(str(folder), f"its chat template is broken: {error}") from None
+
+
+def _refuse(message: str) -> NoReturn:
+    from jinja2.exceptions import TemplateError
+
+    raise TemplateError(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -9,11 +10,32 @@ from pydantic import Field
 from prerouter.core.records import Count, Record, Reject
 
 
+class RunReport(Record):
+    """What every training run says: by `fingerprint` it is told from others."""
+
+    fingerprint: str
+
+
 class LossPoint(Record):
-    """Mean training loss (nats a completion token) since the point before."""
+    """Mean training loss (nats a completion token) since the point before, and the share of the
+    completion tokens that the student held for the likeliest, where that was measured."""
 
     step: Count
     loss: float
+    token_accuracy: float | None = None
+
+    @classmethod
+    def read(cls, history: Iterable[Mapping[str, Any]]) -> tuple[LossPoint, ...]:
+        """The points of a trainer's log."""
+        return tuple(
+            cls(
+                step=entry["step"],
+                loss=entry["loss"],
+                token_accuracy=entry.get("mean_token_accuracy"),
+            )
+            for entry in history
+            if "loss" in entry
+        )
 
 
 class WatchPoint(Record):
@@ -25,7 +47,7 @@ class WatchPoint(Record):
     parse_rate: float
 
 
-class TrainReport(Record):
+class TrainReport(RunReport):
     """A finished training run. Token counts leave padding out.
 
     `tokens_seen` counts prompt and completion over all steps, those before a kill included;
@@ -33,7 +55,6 @@ class TrainReport(Record):
     """
 
     model_dir: Annotated[str, Field(description="name of the model's folder inside the stage's")]
-    fingerprint: str
     steps: Count
     epochs: Annotated[float, Field(ge=0)]
     resumed_from: Count

@@ -1,4 +1,4 @@
-"""Experiment trackers (`train.sft.report_to`): none is needed, and what is asked for is there."""
+"""Experiment trackers (`report_to`): none is needed, and what is asked for is there."""
 
 from __future__ import annotations
 
@@ -29,19 +29,18 @@ PACKAGES: Mapping[str, str] = {
 }
 
 
-def check_reporters(asked: object) -> None:
-    """Raises RecipeError for a tracker that nobody knows or whose package is not installed."""
+def check_reporters(asked: object, key: str) -> None:
+    """Raises RecipeError, in the name of the recipe's `key`, for a tracker that nobody knows or
+    whose package is not installed."""
     names = [str(name) for name in (asked if isinstance(asked, list) else [asked or "none"])]
     for name in names:
         if name in ("none", "all"):
             continue
         if name not in PACKAGES:
-            raise RecipeError(
-                "train.sft.report_to", f"{name} is no tracker", f"none, {', '.join(PACKAGES)}"
-            )
+            raise RecipeError(key, f"{name} is no tracker", f"none, {', '.join(PACKAGES)}")
         if util.find_spec(PACKAGES[name]) is None:
             raise RecipeError(
-                "train.sft.report_to",
+                key,
                 f"{name} is not installed",
                 next_step=f"pip install {PACKAGES[name].replace('_', '-')}, or leave it out",
             )

@@ -8,11 +8,12 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prerouter.core.errors import StageError
 from prerouter.core.records import Example
 from prerouter.runs.processes import world_size
+from prerouter.training.report import RunReport
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 COMPLETE = "complete.json"
 """Written into a checkpoint's folder last: without it, the checkpoint is torn."""
 
+MODEL_DIR = "model"
+CHECKPOINTS_DIR = "checkpoints"
+REPORT_FILE = "report.json"
+
 FINGERPRINT = "fingerprint"
 PROCESSES = "processes"
+
+ReportType = TypeVar("ReportType", bound=RunReport)
 
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
@@ -81,6 +88,25 @@ def prepare(checkpoints: Path, run: str) -> Path | None:
         elif path.is_dir():
             shutil.rmtree(path)
     return whole[max(whole)] if whole else None
+
+
+def finished(folder: Path, report: type[ReportType], run: str) -> ReportType | None:
+    """The report of the run with this fingerprint, where it stands beside the model."""
+    path = folder / REPORT_FILE
+    if not path.is_file() or not (folder / MODEL_DIR).is_dir():
+        return None
+    try:
+        found = report.model_validate_json(path.read_bytes())
+    except ValueError:
+        return None
+    return found if found.fingerprint == run else None
+
+
+def close(folder: Path, report: RunReport) -> None:
+    """Write the report, which makes the run a finished one, and then drop its checkpoints."""
+    path = folder / REPORT_FILE
+    path.write_text(report.model_dump_json(indent=1), encoding="utf-8")
+    shutil.rmtree(folder / CHECKPOINTS_DIR, ignore_errors=True)
 
 
 def _text(path: Path) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -30,6 +29,7 @@ from prerouter.training.launch import (
 from prerouter.training.quiet import quiet_libraries
 from prerouter.training.report import LossPoint, TrainReport, WatchPoint
 from prerouter.training.reporters import check_reporters, keep_emissions, log_beside
+from prerouter.training.resume import CHECKPOINTS_DIR, MODEL_DIR
 from prerouter.training.tokens import choose_pad, find_end_of_turn
 from prerouter.training.trainer import (
     build_trainer,
@@ -44,11 +44,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from trl import SFTTrainer
 
-MODEL_DIR = "model"
 ADAPTER_DIR = "adapter"
-CHECKPOINTS_DIR = "checkpoints"
 LOGS_DIR = "logs"
-REPORT_FILE = "report.json"
 CHECKED_BATCHES = 4
 LIBRARIES = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
 
@@ -80,7 +77,7 @@ def train_student(
     and for another number of processes than was asked for, or than the checkpoints are of.
     """
     check_launch("train", section.processes)
-    check_reporters(section.sft.get("report_to"))
+    check_reporters(section.sft.get("report_to"), "train.sft.report_to")
     if not train:
         raise StageError("train", "no training example", next_step="look at the filter's rejects")
     run = resume.fingerprint(
@@ -92,7 +89,7 @@ def train_student(
         },
         [*train, *validation],
     )
-    finished = _finished(folder, run)
+    finished = resume.finished(folder, TrainReport, run)
     if finished is not None:
         return finished
     with quiet_libraries(), telling_of_deaths("train"):
@@ -168,9 +165,10 @@ def _train(
         progress.note(describe_batch(trainer))
 
     checkpoint = resume.open_checkpoints(trainer, checkpoints, run, "train")
-    trainer.add_callback(make_callback(progress, checkpoints))
+    # What was looked at is told by the callback after it.
     for callback in watch_callbacks(watch, trainer) if watch else ():
         trainer.add_callback(callback)
+    trainer.add_callback(make_callback(progress, checkpoints))
     started = time.monotonic()
     with dropping_what_diverged(trainer, checkpoints):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -184,18 +182,15 @@ def _train(
     if student is not None:
         export_student(student, tokenizer, end_of_turn, folder / MODEL_DIR)
     state = trainer.state
-    exported = state.best_global_step if watch and state.best_global_step else state.global_step
+    best = state.best_global_step if trainer.args.load_best_model_at_end else 0
+    exported = best or state.global_step
     report = TrainReport(
         model_dir=MODEL_DIR,
         fingerprint=run,
         steps=state.global_step,
         epochs=state.epoch,
         resumed_from=int(checkpoint.name.rpartition("-")[2]) if checkpoint else 0,
-        losses=tuple(
-            LossPoint(step=entry["step"], loss=entry["loss"])
-            for entry in state.log_history
-            if "loss" in entry
-        ),
+        losses=LossPoint.read(state.log_history),
         eval_loss=_eval_loss(state.log_history, exported) if watch else eval_loss,
         watched=tuple(
             WatchPoint(
@@ -226,9 +221,8 @@ def _train(
         versions={library: version(library) for library in LIBRARIES},
     )
     if trainer.is_world_process_zero():
-        (folder / REPORT_FILE).write_text(report.model_dump_json(indent=1), encoding="utf-8")
         keep_emissions(checkpoints, folder)
-        shutil.rmtree(checkpoints, ignore_errors=True)
+        resume.close(folder, report)
     # The others must not end before: a launcher may stop whoever is left.
     trainer.accelerator.wait_for_everyone()
     return report
@@ -258,14 +252,3 @@ def _ids(value: int | list[int] | None) -> list[int]:
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
-
-
-def _finished(folder: Path, run: str) -> TrainReport | None:
-    path = folder / REPORT_FILE
-    if not path.is_file() or not (folder / MODEL_DIR).is_dir():
-        return None
-    try:
-        report = TrainReport.model_validate_json(path.read_bytes())
-    except ValueError:
-        return None
-    return report if report.fingerprint == run else None

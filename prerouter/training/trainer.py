@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib import util
 from typing import TYPE_CHECKING, Any, Literal
 
 from prerouter.core.errors import InputError, MissingDependencyError, RecipeError
+from prerouter.prompts.system_turn import check_system_turn
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.train import LoraSection, TrainSection, WatchSection
 from prerouter.training.examples import TokenisedExample, as_chat
+from prerouter.training.launch import check_one_gpu
 from prerouter.training.loss import WEIGHT, student_trainer
 from prerouter.training.watch import CHOSEN_BY
 
@@ -50,6 +53,8 @@ def load_tokenizer(model_path: str, revision: str | None) -> PreTrainedTokenizer
         raise InputError(
             "train.model", f"{model_path} has no chat template", "an instruction-tuned model"
         )
+    render = partial(tokenizer.apply_chat_template, tokenize=False)
+    check_system_turn("train.model", model_path, render)
     return tokenizer
 
 
@@ -100,6 +105,7 @@ def build_trainer(
         arguments = SFTConfig(**settings)
     except (TypeError, ValueError, RuntimeError) as error:
         raise RecipeError("train.sft", f"SFTConfig refuses it: {error}") from None
+    check_one_gpu(arguments, "train")
     set_seed(arguments.seed)  # adapters begin with random weights
     quantised = quantisation(section)
     model = load_student(model_path, section, quantised)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from prerouter.cli.check import _not_installed
+from prerouter.recipe.recipe import load_recipe
 from tests.e2e.runner import prerouter, rows
 
 HARBOUR = "The harbour froze in March of the third year."
@@ -231,3 +233,85 @@ def test_a_split_by_document_that_keeps_nothing_apart_is_told(tmp_path: Path, gr
     assert expected not in told(recipe, "--set", "split.group_by=question")
     rows[0]["title"] = rows[1]["title"]
     assert "keeps nothing apart" not in told(scored(tmp_path, rows, split={"group_by": grouped}))
+
+
+ANSWERED_BY_A_SERVER: dict[str, Any] = {
+    "retrieval": {"milvus": {"uri": "vectors.db"}},
+    "answer": {
+        "reader": "engine",
+        "engine": {
+            "kind": "openai",
+            "model": "qwen3-32b",
+            "base_url": "http://127.0.0.1:1/v1",
+            "entropies": "lower_bound",
+        },
+        "routes": ["RAG", "LONG_RAG", "LC"],
+        "entropy_tokens": 30,
+        "max_tokens": 64,
+    },
+    "score": {
+        "metric": "evidence_recall",
+        "faithfulness": {
+            "engine": {"kind": "openai", "model": "judge", "base_url": "http://127.0.0.1:1/v1"}
+        },
+    },
+    "route": {
+        "routers": ["always_rag", "edar_prompted"],
+        "splits": ["train", "validation", "test"],
+        "checks": {"query_types": {"engine": {"kind": "ray", "model": "small"}, "ask_by": "reply"}},
+    },
+}
+
+
+def test_the_calls_of_every_retrieving_route_and_of_a_prompted_classifier_are_told(
+    tmp_path: Path,
+) -> None:
+    recipe = str(own_documents(tmp_path, **ANSWERED_BY_A_SERVER))
+    shown = told(recipe)
+    # Two for each of 12 answers by RAG and by LONG_RAG.
+    assert "faithfulness: at most 48 calls of judge through openai" in shown
+    assert "route: 12 queries sorted by small through ray, one a question" in shown
+    bare = "answer.tokenizers: the tokenizer of reader is looked for on the Hub as qwen3-32b"
+    assert bare in shown
+    named = told(recipe, "--set", "answer.tokenizers={reader: Qwen/Qwen3-32B}")
+    assert bare not in named
+
+
+def test_all_that_a_recipe_takes_and_is_not_installed_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = load_recipe(own_documents(tmp_path, **ANSWERED_BY_A_SERVER))
+    monkeypatch.setattr("prerouter.cli.check.util.find_spec", lambda name: None)
+    lines = _not_installed(recipe)
+    for package, extra in (("pymilvus", "milvus"), ("ray", "ray")):
+        line = f"not installed here: {package} (in prerouter's clone: pip install -e '.[{extra}]')"
+        assert line in lines
+
+
+@pytest.mark.parametrize("key", ["train.sft", "classify.arguments"])
+def test_a_tracker_that_is_none_is_told_before_anything_is_paid_for(
+    key: str, tmp_path: Path
+) -> None:
+    section, arguments = key.split(".")
+    given = {"train": {"model": "m"}, "filter": {}, "teach": {"teacher": "guideline"}}
+    given.setdefault(section, {"model": "m"})[arguments] = {"report_to": "foo"}
+    if section == "classify":
+        given = {"classify": given["classify"]}
+    recipe = str(own_documents(tmp_path, **given))
+    for verb in ("check", "run"):
+        assert [line.partition(";")[0] for line in errors(verb, recipe)] == [
+            f"error: {key}.report_to: foo is no tracker"
+        ]
+
+
+def test_a_student_without_a_system_turn_is_told_before_anything_is_paid_for(
+    tmp_path: Path,
+) -> None:
+    model = tmp_path / "gemma"
+    model.mkdir()
+    refusing = "{{ raise_exception('none') if messages[0].role == 'system' }}{{ messages }}"
+    (model / "chat_template.jinja").write_text(refusing)
+    recipe = str(own_documents(tmp_path, classify={"model": str(model)}))
+    for verb in ("check", "run"):
+        (line,) = errors(verb, recipe)
+        assert line.startswith(f"error: classify.model: the chat template of {model} takes no sys")

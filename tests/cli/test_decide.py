@@ -27,6 +27,7 @@ REQUEST = Request(
     top_k=None,
     mode=None,
     threshold=None,
+    engine="transformers",
 )
 
 

@@ -5,9 +5,14 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from prerouter.core.errors import InputError, RecipeError
 from prerouter.core.records import Message
-from prerouter.engines.chat import encode_chat
+from prerouter.engines.chat import check_chat, encode_chat
 
+NO_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+)
 OPENED = "{{- '<|im_start|>assistant\\n<think>\\n' }}"
 
 
@@ -39,3 +44,19 @@ def test_a_template_that_opens_the_thinking_text_itself_is_noticed(
     ids, opened = encode_chat(tokenizer, (Message(role="user", content="Which?"),), True)
     assert tokenizer.decode(ids).endswith("<think>\n")
     assert opened
+
+
+def test_a_template_without_a_system_turn_is_refused_in_one_line(qwen3_tokenizer_dir: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(qwen3_tokenizer_dir)
+    check_chat(tokenizer, "mine")
+    tokenizer.chat_template = NO_SYSTEM
+    with pytest.raises(InputError, match=r"mine takes no system turn \(System role not supported"):
+        check_chat(tokenizer, "mine")
+    tokenizer.chat_template = (
+        "{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}"
+    )
+    with pytest.raises(InputError, match=r"takes no system turn \(it is left out"):
+        check_chat(tokenizer, "mine")
+    tokenizer.chat_template = None
+    with pytest.raises(RecipeError, match="has no chat template"):
+        check_chat(tokenizer, "mine")

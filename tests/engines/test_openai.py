@@ -340,7 +340,9 @@ def test_a_server_without_a_tokenizer_is_named(server: FaultServer) -> None:
     asked = requests("unknown all")
     with pytest.raises(RecipeError, match=r"127\.0\.0\.1.*HTTP 404.*kind: transformers"):
         engine.count_tokens(asked[0].messages)
-    with pytest.raises(RecipeError, match=r"127\.0\.0\.1.*HTTP 404.*kind: transformers"):
+    with pytest.raises(
+        RecipeError, match=r"127\.0\.0\.1.*HTTP 404.*verdict_by: reply or ask_by: reply"
+    ):
         engine.score_choices(asked, [])
 
 
@@ -371,3 +373,27 @@ def test_a_section_takes_no_credentials_and_nothing_that_can_not_be_sent(
 ) -> None:
     with pytest.raises(ValidationError):
         section(server, **changes)
+
+
+def test_the_time_of_scores_is_shared_by_their_prompts(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = OpenAIServer(section(server))
+
+    def call(posts: list[Any]) -> list[str]:
+        return [json.dumps({"count": 1, "tokens": [number]}) for number in range(len(posts))]
+
+    def post_all(posts: list[Any]) -> list[str]:
+        time.sleep(0.1)
+        known = [{str(token): {"logprob": -1.0}} for token in range(2)]
+        return [
+            json.dumps({"choices": [{"prompt_logprobs": [None, known[body["prompt"][-1]]]}]})
+            for _, body in posts
+        ]
+
+    monkeypatch.setattr(engine, "_call", call)
+    monkeypatch.setattr(engine, "_post_all", post_all)
+    scores = engine.score_choices(requests("a", "b", "c", "d"), ["RAG", "LC"])
+    assert [len(row.log_probabilities) for row in scores] == [2] * 4
+    assert sum(row.seconds for row in scores) == pytest.approx(0.1, abs=0.05)
+    assert len({row.seconds for row in scores}) == 1

@@ -115,6 +115,15 @@ def test_a_collapsed_router_is_named(card: RouterCard) -> None:
             [],
         ),
         (
+            {"modes": (StudentMode.DECIDE, StudentMode.EXPLAIN)},
+            [
+                "It decides in one forward pass",
+                'mode="explain"',
+                "print(decision.route, decision.p_lc",
+            ],
+            ['mode="decide"'],
+        ),
+        (
             {"modes": (StudentMode.DECIDE,)},
             ["It names the route at once", "above 0.5", "print(decision.route, decision.p_lc)"],
             ["six short steps", "mode=", "log-odds", "reasoning", "decision.rationale", "chosen"],

@@ -42,6 +42,15 @@ def load(*changes: str) -> Recipe:
             "self_route_verdict asks the model of answer.engine",
         ),
         (["route.routers=[edar_prompted]"], "needs route.checks.query_types.engine"),
+        (
+            ["route.routers=[self_route_verdict]", "answer.engine.kind=ray"],
+            "kind `ray` gives no probability: set route.checks.verdict_by: reply",
+        ),
+        (
+            ["route.routers=[edar_prompted]",
+             "route.checks.query_types.engine={kind: ray, model: m}"],
+            "set route.checks.query_types.ask_by: reply",
+        ),
         (["route.routers=[pre_route_check]"], "route.checks.pre_route guideline is not among"),
         (["route.checks={tau: 1.2, tau_rule: elbow}"], "tau is given: leave out tau_rule"),
         (["route.checks={min_share: 0.9}"], "min_share belongs to tau_rule `least_cost`"),
@@ -56,6 +65,11 @@ def load(*changes: str) -> Recipe:
         (
             ["route.routers=[edar, always_rag]", "calibrate.router=edar"],
             "calibrate.router edar gives no p_lc",
+        ),
+        (
+            ["route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict",
+             "route.checks.verdict_by=reply"],
+            "self_route_verdict needs verdict_by: probability",
         ),
         (
             ["route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict",
@@ -113,3 +127,11 @@ def test_answers_brought_along_are_enough_for_self_route() -> None:
     recipe = load("answer=null", "retrieval=null", "route.routers=[always_rag, self_route]")
     assert recipe.checked_after_retrieval
     assert recipe.answers_file == "cases/answers.jsonl"
+
+
+def test_a_word_that_is_written_can_come_from_any_engine() -> None:
+    recipe = load(
+        "route.routers=[self_route_verdict]", "answer.engine.kind=ray",
+        "route.checks.verdict_by=reply",
+    )  # fmt: skip
+    assert recipe.answer is not None

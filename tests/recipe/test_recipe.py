@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +8,10 @@ import pytest
 
 from prerouter.core.errors import CombinedError
 from prerouter.recipe.base import apply_overrides, validate
+from prerouter.recipe.calibrate import GIVES_P_LC
 from prerouter.recipe.recipe import Recipe, load_recipe
 from prerouter.recipe.route import BASELINES
-from prerouter.recipe.train import OWNED_SFT_FIELDS, sft_fields
+from prerouter.recipe.train import OWNED_SFT_FIELDS, sft_choices, sft_fields
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 
@@ -140,6 +140,37 @@ def test_where_no_router_is_named_all_that_there_is_decide(
     assert recipe.route.routers == (*BASELINES, *students)
 
 
+COMPARED = [
+    "route={routers: [guideline, always_rag, decision_tree], published: {theirs: routers/theirs}}",
+    "calibrate={router: decision_tree}",
+]
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (
+            "[guidelin, always_rag]",
+            "evaluate.compare guidelin is none of guideline, always_rag, decision_tree, theirs, "
+            "decision_tree_tuned, oracle",
+        ),
+        ("[theirs, student]", "evaluate.compare student is none of"),
+        ("[guideline, guideline]", "evaluate.compare guideline with itself"),
+    ],
+)
+def test_a_pair_that_cannot_be_compared_is_told_at_once(pair: str, message: str) -> None:
+    lines = mistakes(apply_overrides(MINIMAL, [*COMPARED, f"evaluate.compare=[{pair}]"]))
+    assert any(message in line for line in lines), lines
+
+
+def test_whatever_has_decisions_may_be_compared() -> None:
+    pairs = "[[theirs, guideline], [decision_tree_tuned, guideline], [always_rag, oracle]]"
+    data = apply_overrides(MINIMAL, [*COMPARED, f"evaluate.compare={pairs}"])
+    recipe = validate(Recipe, data, "r.yaml")
+    assert recipe.evaluate is not None
+    assert len(recipe.evaluate.compare or ()) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -187,10 +218,64 @@ def test_sft_values_are_of_the_kind_that_the_field_takes(
 
 
 def test_the_list_of_sft_fields_is_that_of_the_installed_trl() -> None:
-    from trl import SFTConfig
+    from scripts import make_sft_fields
 
-    installed = {f.name: str(f.type) for f in dataclasses.fields(SFTConfig) if f.init}
-    assert sft_fields() == installed
+    assert sft_fields() == make_sft_fields.sft_fields()
+    assert sft_choices() == make_sft_fields.sft_choices()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("lr_scheduler_type", "cosin", "did you mean cosine?"),
+        ("train_sampling_strategy", "foo", "random, sequential"),
+        ("per_device_train_batch_size", 0, "is above 0, got 0"),
+        ("gradient_accumulation_steps", -1, "is above 0, got -1"),
+        ("num_train_epochs", 0.0, "is above 0, got 0.0"),
+        ("max_steps", 0, "is above 0, got 0"),
+        ("max_steps", -1, None),
+        ("eval_steps", None, None),
+        ("report_to", "none", None),
+        ("logging_steps", 0.1, None),
+    ],
+)
+def test_sft_values_that_can_not_work_are_told_at_once(
+    name: str, value: object, message: str | None
+) -> None:
+    data = {**MINIMAL, **STUDENT, "train": {"model": "m", "sft": {name: value}}}
+    if message is None:
+        validate(Recipe, data, "r.yaml")
+    else:
+        assert any(name in line and message in line for line in mistakes(data))
+
+
+@pytest.mark.parametrize("router", ["guideline", "always_rag", "task_majority", "student"])
+def test_a_router_without_a_probability_is_not_calibrated(router: str) -> None:
+    changes = [f"route={{routers: [{router}, decision_tree]}}", f"calibrate={{router: {router}}}"]
+    lines = mistakes(apply_overrides({**MINIMAL, **STUDENT}, changes))
+    said = f"calibrate.router {router} gives no p_lc: take one of {', '.join(GIVES_P_LC)}"
+    assert any(said in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("changes", "student"),
+    [
+        (["train.mix={explain: 1, decide: 1}"], "student"),
+        (["train.mix={explain: 1, decide: 1}", "calibrate={}"], "student_decide"),
+        (["train.mix={explain: 0, decide: 1}"], "student_decide"),
+        (["calibrate={router: decision_tree}"], "student"),
+    ],
+)
+def test_the_published_mode_is_the_one_that_is_calibrated(changes: list[str], student: str) -> None:
+    routed = "[decision_tree, student, student_decide]"
+    if "train.mix={explain: 1, decide: 1}" not in changes:
+        routed = f"[decision_tree, {student}]"
+    recipe = validate(
+        Recipe,
+        apply_overrides({**MINIMAL, **STUDENT}, [f"route.routers={routed}", *changes]),
+        "r.yaml",
+    )
+    assert recipe.student == student
 
 
 def test_owned_fields_exist() -> None:

@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 
 from prerouter.recipe.engine import EngineSection, OpenAIEngine, RayEngine, VllmEngine
 from prerouter.recipe.profile import ProfileSection
-from prerouter.recipe.shaping import HOW_IT_RUNS, not_shaping
+from prerouter.recipe.retrieval import RetrievalSection
+from prerouter.recipe.shaping import HOW_IT_RUNS, not_shaping, shaping_retrieval
 
 SHAPING = {
     "kind",
@@ -73,3 +74,19 @@ def test_memory_shapes_nothing_and_other_arguments_do() -> None:
     assert shown(kind="vllm", tensor_parallel_size=2) == shown(kind="vllm")
     assert shown(kind="vllm", arguments={"rope_scaling": {}}) != shown(kind="vllm")
     assert shown(kind="vllm", quantization="fp8") != shown(kind="vllm")
+
+
+def found_by(**fields: Any) -> dict[str, Any]:
+    return shaping_retrieval(RetrievalSection.model_validate(fields).model_dump(mode="json"))
+
+
+def test_where_vectors_are_kept_shapes_nothing_and_how_they_are_searched_does() -> None:
+    here = {"uri": "a.db", "m": 8}
+    there = {"uri": "https://milvus:19530", "token_variable": "MILVUS_TOKEN", "m": 8}
+    assert found_by(cache_dir="here", batch_size=8) == found_by(cache_dir="there")
+    assert found_by(milvus=here) == found_by(milvus=there)
+    assert found_by(milvus=here) != found_by(milvus=here | {"m": 16})
+    assert found_by(milvus=here) != found_by()
+    assert found_by(embedding="a") != found_by(embedding="b")
+    # What is told once more is told the same.
+    assert shaping_retrieval(found_by(milvus=here)) == found_by(milvus=here)

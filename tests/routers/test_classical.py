@@ -30,6 +30,7 @@ from prerouter.core.records import (
     Route,
     RoutingCase,
 )
+from prerouter.recipe.calibrate import GIVES_P_LC
 from prerouter.routers.classical import ClassicalRouter
 from prerouter.routers.pipelines import ClassicalKind
 from prerouter.routers.skops_file import (
@@ -114,6 +115,7 @@ def test_it_learns_and_decides_in_order(fitted: ClassicalRouter, unseen: list[Ro
         assert decision.p_lc is not None
         assert (decision.route is Route.LC) == (decision.p_lc > 0.5)
         assert decision.seconds > 0
+    assert fitted.name in GIVES_P_LC  # so that it may be calibrated
     assert list(fitted.route([])) == []
 
 

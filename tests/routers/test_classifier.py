@@ -98,3 +98,23 @@ def test_weights_of_pickles_are_refused(folder: Path, tmp_path: Path) -> None:
     torch.save({}, copy / "pytorch_model.bin")
     with pytest.raises(RecipeError, match="can't be loaded"):
         router(copy)
+
+
+def test_decisions_come_before_the_last_case_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prerouter.routers import classifier
+
+    read: list[int] = []
+    scored = classifier.classify_probabilities
+
+    def count(model: object, batch: list[list[int]], pad: int) -> list[float]:
+        read.append(len(batch))
+        return scored(model, batch, pad)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(classifier, "classify_probabilities", count)
+    decisions = router(folder).route([case for case, _ in pairs(70)])
+    next(decisions)
+    assert sum(read) == 64
+    assert len(list(decisions)) == 69
+    assert sum(read) == 70

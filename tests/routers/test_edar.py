@@ -144,7 +144,7 @@ class Kinds(ScriptedModel):
         assert tuple(choices) == QUERY_TYPES
         self.calls.append(list(requests))
         odds = [math.log(0.9 if question_of(r).startswith("Compare") else 0.1) for r in requests]
-        return [ChoiceScores((math.log(0.5), odd), 20, seconds=0.1) for odd in odds]
+        return [ChoiceScores((math.log(0.5), odd), 20, seconds=0.1, calls=2) for odd in odds]
 
 
 def test_a_prompted_classifier_asks_once_for_each_question() -> None:
@@ -160,6 +160,6 @@ def test_a_prompted_classifier_asks_once_for_each_question() -> None:
         "Compare all kings.",
         "When?",
     ]
-    # Each case pays for its own: a query by itself would.
-    assert [(kind.calls, kind.prompt_tokens) for kind in found] == [(1, 20)] * 3
+    # Each case pays for its own, a query by itself would: two passes, of one prompt with each word.
+    assert [(kind.calls, kind.prompt_tokens) for kind in found] == [(2, 20)] * 3
     assert {kind.model for kind in found} == {"small"}

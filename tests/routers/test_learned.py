@@ -456,3 +456,56 @@ def test_files_that_can_not_be_loaded_are_refused_in_a_line(
     with pytest.raises(PrerouterError) as refused:
         LearnedRouter.from_pretrained(folder)
     assert len(refused.value.lines) == 1
+
+
+class Sizes(ScriptedEngine):
+    """How many cases it is asked at once."""
+
+    @property
+    def asked(self) -> list[int]:
+        return [len(requests) for requests, _ in self.calls]
+
+
+@pytest.mark.parametrize(
+    ("engine", "batch_size", "expected"),
+    [
+        ("transformers", 8, [64, 64, 64, 64, 44]),
+        ("transformers", 100, [300]),
+        ("vllm", 8, [300]),
+    ],
+)
+def test_an_engine_is_asked_for_whole_batches_at_once(
+    engine: Any,
+    batch_size: int,
+    expected: list[int],
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from prerouter.routers import learned as module
+
+    recorded = Sizes(parity)
+    monkeypatch.setattr(module, "_load_model", lambda *_: recorded)
+    folder = publish(tiny, tmp_path / "router")
+    router = LearnedRouter.from_pretrained(folder, batch_size=batch_size, engine=engine)
+    assert len(list(router.route([case(n) for n in range(300)]))) == 300
+    assert recorded.asked == expected
+
+
+def test_a_router_runs_on_vllm_where_that_is_asked_for(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prerouter.recipe.engine import VllmEngine
+
+    started: list[VllmEngine] = []
+
+    def start(section: VllmEngine) -> ScriptedEngine:
+        started.append(section)
+        return ScriptedEngine(parity)
+
+    monkeypatch.setattr("prerouter.engines.vllm.VllmModel", start)
+    folder = publish(tiny, tmp_path / "router")
+    router = LearnedRouter.from_pretrained(folder, engine="vllm", dtype="float32")
+    assert router.decide(case(1))[0].route is Route.LC
+    (section,) = started
+    assert (section.model, section.dtype) == (str(folder), "float32")

@@ -4,7 +4,7 @@ import json
 import shutil
 import zipfile
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -220,3 +220,19 @@ def test_a_training_case_that_is_too_long_is_left_out(tiny_model: Path, tmp_path
 def test_nothing_is_decided_before_it_is_fitted(tiny_model: Path) -> None:
     with pytest.raises(StageError, match="not fitted"):
         next(ProbeRouter(probed(tiny_model)).route([make_case(0)]))
+
+
+def test_large_batches_are_asked_for_at_once(fitted: ProbeRouter, tiny_model: Path) -> None:
+    asked: list[int] = []
+    large = ProbeRouter(probed(tiny_model), batch_size=20)
+    large._pipeline, large._layer = fitted._pipeline, fitted._layer
+    read = fitted._started().prompt_states
+
+    class Recorded:
+        def prompt_states(self, requests: list[Any], thinking: bool) -> Any:
+            asked.append(len(requests))
+            return read(requests, thinking)
+
+    large._reader = Recorded()  # type: ignore[assignment]
+    assert len(decide(large, pairs(100))) == 100
+    assert asked == [80, 20]

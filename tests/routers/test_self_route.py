@@ -35,10 +35,13 @@ def written(texts: dict[str, str | None], route: Route = Route.RAG):  # type: ig
 
 def test_an_answer_stands_and_a_refusal_is_read_anew() -> None:
     texts = {"a": "In March.", "b": DECLINE, "c": None, "d": "The excerpts do not mention a horse."}
+    # A caveat behind an answer is none; the words that the prompt gives are, wherever they stand.
+    texts |= {"e": "In March. The text does not say why.", "f": f"In March?\n{DECLINE}"}
     cases = [make_case(case_id=name) for name in texts]
     found = {d.case_id: d for d in SelfRoute("self_route", written(texts)).route(cases)}
     assert list(found) == list(texts)
     assert [found[name].route for name in "abd"] == [Route.RAG, Route.LC, Route.LC]
+    assert [found[name].route for name in "ef"] == [Route.RAG, Route.LC]
     assert found["c"].failure is DecisionFailure.NO_ANSWER
     assert found["c"].raw == "call_failed"
     # The answer was written either way; the router itself called nothing.
@@ -65,6 +68,8 @@ NO_SCORES = {
 class Verdicts(ScriptedModel):
     """Says "answerable" where the excerpts hold the question's first word."""
 
+    passes = 1
+
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
     ) -> list[ChoiceScores]:
@@ -77,7 +82,8 @@ class Verdicts(ScriptedModel):
                 continue
             holds = question_of(request).rstrip("?") in " ".join(shown(request))
             p = 0.9 if holds else 0.2
-            found.append(ChoiceScores((math.log(p), math.log(1 - p)), 40, seconds=0.25))
+            scores = (math.log(p), math.log(1 - p))
+            found.append(ChoiceScores(scores, 40, seconds=0.25, calls=self.passes))
         return found
 
 
@@ -100,6 +106,14 @@ def test_a_verdict_is_a_call_of_its_own_with_a_probability() -> None:
     assert found["d"].failure is DecisionFailure.CALL_FAILED
     assert [question_of(request) for request in model.requests] == ["harbour?"] * 2 + ["Broken?"]
     assert {decision.wrote for decision in found.values()} == {None}
+
+
+def test_an_engine_that_reads_a_prompt_for_each_word_is_paid_for_each() -> None:
+    model = Verdicts()
+    model.passes = 2
+    router = SelfRouteVerdict("v", lambda name: model, lambda case: ["A mill."])
+    (decision,) = router.route([make_case("harbour?")])
+    assert (decision.calls, decision.prompt_tokens) == (2, 40)
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,15 @@ def run(path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedModel) -> R
     return recipe
 
 
+def stop_before_the_first_call(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(section: object) -> ScriptedModel:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prerouter.stages.answer.start_engine", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        execute(answer.STAGE, recipe, SilentProgress())
+
+
 def answers_of(recipe: Recipe) -> dict[tuple[str, Route], Answer]:
     found = read_rows(recipe.run_dir / "answer" / "rows.jsonl", Answer)
     return {(each.case_id.partition("/")[0], each.route): each for each in found}
@@ -273,6 +282,8 @@ def test_a_server_that_moved_costs_no_answer(
             "answer.engine.concurrency=3",
             "answer.max_failed_share=0.9",
             "answer.documents_per_call=4",
+            "retrieval.cache_dir=elsewhere",
+            "retrieval.batch_size=1",
         ],
     )
     assert execute(answer.STAGE, moved, SilentProgress()).action == "passed over"
@@ -310,13 +321,7 @@ def test_other_units_ask_anew_though_stopped_before_the_first_call(
     # One reply is cut off whatever the units: a reject that is no failed call.
     assert answers_of(recipe)["q2", Route.LONG_RAG].missing is MissingReason.CUT_OFF
     changed = load_recipe(path, ["answer.long_rag.unit_tokens=60", "answer.long_rag.top_k=1"])
-
-    def stopped(section: object) -> ScriptedModel:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("prerouter.stages.answer.start_engine", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        execute(answer.STAGE, changed, SilentProgress())
+    stop_before_the_first_call(changed, monkeypatch)
     asked.unlink()
     play(monkeypatch, Recorded(asked, healed=True))
     execute(answer.STAGE, changed, SilentProgress())
@@ -324,6 +329,50 @@ def test_other_units_ask_anew_though_stopped_before_the_first_call(
     # Of each question with a document and something found, once: the other routes stand.
     assert sorted(again) == sorted(set(again))
     assert QUESTIONS[2][1] in again
+
+
+ANOTHER_RETRIEVAL = "retrieval={vector_ratio: 0, unit: long, unit_tokens: 60}"
+FOUND_AGAIN = sorted(question for _, question, path in QUESTIONS if path and "Zep" not in question)
+
+
+def test_another_retrieval_costs_the_whole_documents_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    before = answers_of(run(path, monkeypatch, Recorded(asked, healed=True)))
+    changed = load_recipe(path, [ANOTHER_RETRIEVAL])
+    stop_before_the_first_call(changed, monkeypatch)
+    asked.unlink()
+    play(monkeypatch, Recorded(asked, healed=True))
+    assert execute(answer.STAGE, changed, SilentProgress()).action == "done"
+    # Once each, on the one route that retrieves.
+    assert sorted(asked.read_text().splitlines()) == FOUND_AGAIN
+    found = answers_of(changed)
+    assert list(found) == list(before)
+    assert found["q0", Route.RAG].retrieved != before["q0", Route.RAG].retrieved
+    assert found["q0", Route.LC] == before["q0", Route.LC]
+
+
+@pytest.mark.parametrize(
+    ("changes", "again"), [([], []), ([ANOTHER_RETRIEVAL], FOUND_AGAIN)], ids=["same", "another"]
+)
+def test_answers_of_an_earlier_version_are_known_by_what_they_were_begun_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: list[str], again: list[str]
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    recipe = run(path, monkeypatch, Recorded(asked, healed=True))
+    asked.write_text("")
+    # It held the whole section, and no file told what the answers were found by.
+    folder = recipe.run_dir / "answer"
+    (folder / "retrieval.json").unlink()
+    assert recipe.retrieval is not None
+    whole = recipe.retrieval.model_dump(mode="json") | {"cache_dir": "runs/vectors"}
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["fingerprint"]["sections"]["retrieval"] = whole
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "started.json").write_text(json.dumps(manifest["fingerprint"]))
+    execute(answer.STAGE, load_recipe(path, changes), SilentProgress())
+    assert sorted(asked.read_text().splitlines()) == again
 
 
 def test_other_prompts_or_another_retrieval_make_new_answers(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import yaml
 from prerouter.core.errors import CombinedError, StageError
 from prerouter.core.protocols import ChoiceScores, Completion, GenerationRequest, SilentProgress
 from prerouter.core.records import Decision, Route, Split, SplitAssignment
-from prerouter.prompts.checks import VERDICTS
+from prerouter.prompts.checks import QUERY_TYPES, VERDICTS
 from prerouter.recipe.recipe import Recipe, load_recipe
 from prerouter.runs.manifest import read_manifest
 from prerouter.runs.rows import read_rows
@@ -58,6 +59,8 @@ class Judging(ScriptedModel):
     def score_choices(
         self, requests: Sequence[GenerationRequest], choices: Sequence[str]
     ) -> list[ChoiceScores]:
+        if tuple(choices) == QUERY_TYPES:
+            return [ChoiceScores((-0.1, -2.0), 30) for _ in requests]
         assert tuple(choices) == VERDICTS
         wrong = [NUMBERS[question_of(request)] % 3 == 0 for request in requests]
         return [ChoiceScores((-2.0, -0.1) if bad else (-0.1, -2.0), 90) for bad in wrong]
@@ -277,3 +280,26 @@ def test_least_cost_takes_the_cheapest_that_is_good_enough(
     # Two thirds of Always-LC's QA are there without any escalation.
     assert {d.route for d in by_router(recipe)["edar_unclassified"].values()} == {Route.RAG}
     assert report_of(recipe)["tau"]["rule"] == "least_cost"
+
+
+def test_an_engine_is_gone_before_the_next_router_starts_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_recipe(tmp_path)
+    run(path, monkeypatch, reply, "route.routers=[always_rag]")
+    alive: weakref.WeakSet[Judging] = weakref.WeakSet()
+    started = []
+
+    def start(section: Any) -> Judging:
+        assert not alive
+        engine = Judging(reply)
+        alive.add(engine)
+        started.append(section.model)
+        return engine
+
+    monkeypatch.setattr("prerouter.stages.checked_routers.start_engine", start)
+    small = "{kind: transformers, model: small}"
+    routers = "route.routers=[self_route_verdict, edar_prompted]"
+    checks = f"route.checks={{tau: 1.2, query_types: {{engine: {small}}}}}"
+    execute(route.STAGE, load_recipe(path, [routers, checks]), SilentProgress())
+    assert started == ["m", "small"]

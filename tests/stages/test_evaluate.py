@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from prerouter.cli.needs import unmet
-from prerouter.core.errors import CombinedError, InputError, StageError
+from prerouter.core.errors import CombinedError, InputError
 from prerouter.core.protocols import SilentProgress
 from prerouter.measures.routing import RoutingRow
 from prerouter.recipe.recipe import Recipe
@@ -99,11 +99,6 @@ def test_the_rows_do_not_change_by_the_report(copy: Path, finished: Path) -> Non
 def test_a_missing_file_of_probes_is_named(copy: Path) -> None:
     with pytest.raises(InputError, match=r"gone\.csv: no such file; mend evaluate\.probes"):
         again(copy, probes=[str(copy / "gone.csv")])
-
-
-def test_pairs_that_nobody_routed_are_refused(copy: Path) -> None:
-    with pytest.raises(StageError, match="guideline against nobody; two of always_rag"):
-        again(copy, compare=[["guideline", "nobody"]])
 
 
 @pytest.mark.parametrize(

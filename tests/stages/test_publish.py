@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from prerouter.core.records import Split
-from prerouter.measures.routing import Measure, routing_table
+from prerouter.measures.routing import POOLED, Measure, RoutingRow, routing_table
 from prerouter.runs.manifest import FileEntry, Fingerprint, Manifest
-from prerouter.stages.publish import make_card, router_config
+from prerouter.stages.publish import make_card, published_row, router_config
 from tests.measures.matched import evaluation
 from tests.stages.test_router_reports import make_recipe, trained
 
@@ -62,3 +62,20 @@ def test_the_card_has_the_row_of_what_the_folder_decides_by(
     assert card.collapsed is not tuned
     assert card.calibrated_on is (Split.VALIDATION if tuned else None)
     assert card.data.license == "as on the publisher's page"
+
+
+@pytest.mark.parametrize(
+    ("calibrate", "modes"), [({}, ("decide", "explain")), (None, ("explain", "decide"))]
+)
+def test_the_mode_that_is_calibrated_is_the_usual_one(
+    calibrate: dict[str, Any] | None, modes: tuple[str, ...], tmp_path: Path
+) -> None:
+    recipe = make_recipe(
+        tmp_path,
+        train={"model": "Qwen/Qwen3-1.7B", "mix": {"explain": 1, "decide": 1}},
+        calibrate=calibrate,
+    )
+    assert router_config(recipe, "guideline", {}).modes == modes
+    names = ("student", "student_decide_tuned")
+    rows = [RoutingRow.model_construct(router=name, answer_model=POOLED) for name in names]
+    assert published_row(recipe, rows).router == names[calibrate is not None]

@@ -13,6 +13,7 @@ from prerouter.measures.importances import Importances
 from prerouter.recipe.recipe import Recipe
 from prerouter.routers.classical import ClassicalRouter
 from prerouter.routers.probe import ProbeRouter
+from prerouter.runs.manifest import read_manifest
 from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import StageRun, execute
 from prerouter.stages import cases, label
@@ -117,10 +118,19 @@ def test_the_probe_router_of_a_model_by_name(
         route={
             "routers": ["probe_router"],
             "dtype": "float32",
-            "probe": {"model": str(model), "mode": "decide", "c": [0.01, 1.0], "folds": 2},
+            "probe": {
+                "model": str(model),
+                "mode": "decide",
+                "c": [0.01, 1.0],
+                "folds": 2,
+                "max_cases": 12,
+            },
         },
     )
     run(recipe)
+    manifest = read_manifest(recipe.run_dir / "route")
+    assert manifest is not None
+    assert manifest.report["probe_router_learnt_from"] == 12 < manifest.report["training_pairs"]
     cases = asked(recipe)
     decisions = decided(recipe, "probe_router")
     assert [each.case_id for each in decisions] == [case.case_id for case in cases]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prerouter.core.errors import CombinedError, PrerouterError
 from prerouter.core.protocols import SilentProgress
 from prerouter.core.records import Decision, RoutingCase, Split, Trace
+from prerouter.probing.representations import States
 from prerouter.probing.run_files import read_run
 from prerouter.recipe.probe import ProbeStudy
 from prerouter.recipe.recipe import Recipe
@@ -86,6 +88,35 @@ def test_a_probe_does_not_learn_from_it(tmp_path: Path) -> None:
     assert by_side == {Split.TRAIN: {SEEN}, Split.TEST: set(MODELS)}
     learnt = [c for c in known.cases[file] if known.sides[c.question_id] is Split.TRAIN]
     assert known.unseen == {file: len(learnt)}
+
+
+def test_a_probe_tells_how_many_test_cases_are_of_it(tmp_path: Path) -> None:
+    notes = []
+    for unseen in ([UNSEEN], []):
+        recipe = recipe_of(tmp_path, unseen)
+        for stage in (cases, label):
+            execute(stage.STAGE, recipe, SilentProgress())
+        study = probe_study(recipe)
+        known = read_run(study)
+        (asked,) = known.cases.values()
+        shape = (len(asked), 4)
+        vectors = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+        known_states = np.ones(len(asked), dtype=bool)
+        of_unseen = [
+            index
+            for index, case in enumerate(asked)
+            if case.answer_model.name == UNSEEN and known.sides[case.question_id] is Split.TEST
+        ]
+        # One of them has no state, and the last question no label: neither is a test case.
+        known_states[of_unseen[0]] = False
+        counted = sum(asked[index].case_id in known.labels for index in of_unseen[1:])
+        states = States({1: vectors}, np.zeros((len(asked), 0)), known_states, {}, 2, 0)
+        (row,) = study.rows
+        found = probe._probe(study, row, "ideal_label", 1, known, known.labels, states)
+        assert 0 < counted < found.test_cases
+        notes.append([note for note in found.notes if "not learnt from" in note])
+    told = f"{counted} test cases are of answer models that were not learnt from"
+    assert notes == [[f"{told} (split.unseen_models)"], []]
 
 
 def test_leaving_one_out_makes_a_probe_study_run_anew(

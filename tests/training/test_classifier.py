@@ -100,6 +100,35 @@ def test_checkpoints_of_another_number_of_processes_are_told(
     assert train(tiny_model_dir, tmp_path, rows, arguments=few).resumed_from == 2
 
 
+def test_a_finished_run_stands_and_other_cases_are_another_run(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    rows, few = [prompt(n) for n in range(4)], {"max_steps": 2}
+    report = train(tiny_model_dir, tmp_path, rows, arguments=few)
+    weights = tmp_path / "model" / "model.safetensors"
+    written = weights.stat().st_mtime_ns
+    assert train(tiny_model_dir, tmp_path, rows, arguments=few) == report
+    assert weights.stat().st_mtime_ns == written
+    train(tiny_model_dir, tmp_path, [*rows, prompt(5)], arguments=few)
+    assert weights.stat().st_mtime_ns != written
+
+
+def test_a_run_killed_after_its_export_goes_on_from_its_checkpoints(
+    tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    rows, few = [prompt(n) for n in range(8)], {"max_steps": 4, "save_steps": 2}
+    with monkeypatch.context() as killed:
+        killed.setattr("prerouter.training.resume.close", kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny_model_dir, tmp_path, rows, arguments=few)
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert train(tiny_model_dir, tmp_path, rows, arguments=few).resumed_from == 4
+    assert not (tmp_path / "checkpoints").exists()
+
+
 def test_a_prompt_over_the_limit_is_refused_and_counted(
     tiny_model_dir: Path, tmp_path: Path
 ) -> None:
@@ -117,7 +146,9 @@ def test_one_route_alone_is_an_error(tiny_model_dir: Path, tmp_path: Path) -> No
 def test_a_setting_that_cannot_work_is_one_line(tiny_model_dir: Path, tmp_path: Path) -> None:
     rows = [prompt(0), prompt(1)]
     with pytest.raises(RecipeError, match=r"classify\.arguments: TrainingArguments refuses"):
-        train(tiny_model_dir, tmp_path, rows, arguments={"lr_scheduler_type": "cosinus"})
+        train(
+            tiny_model_dir, tmp_path, rows, arguments={"lr_scheduler_type": "reduce_lr_on_plateau"}
+        )
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from prerouter.core.errors import StageError
 from prerouter.core.records import Route
 from prerouter.training import resume
-from prerouter.training.launch import ProcessDiedError, telling_of_deaths
+from prerouter.training.launch import ProcessDiedError, check_one_gpu, telling_of_deaths
 from prerouter.training.watch import Watch, check_whole
 
 WATCH = Watch(lambda model, tokenizer: [], {"a": Route.LC})
@@ -114,3 +114,17 @@ def test_a_death_that_is_guessed_at_shows_the_words_it_is_guessed_from(
     assert "(NCCL error: unhandled cuda error, out of memory)" in died.value.line
     with pytest.raises(RuntimeError, match="shapes"), telling_of_deaths("train"):
         raise RuntimeError("shapes don't match")
+
+
+def test_one_process_does_not_spread_its_batch_over_several_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two: Any = SimpleNamespace(n_gpu=2)
+    with pytest.raises(StageError) as told:
+        check_one_gpu(two, "classify")
+    assert told.value.line.startswith("classify: one process sees 2 GPUs")
+    assert "prerouter classify RECIPE, or set CUDA_VISIBLE_DEVICES=0" in told.value.line
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check_one_gpu(two, "train")
+    monkeypatch.delenv("WORLD_SIZE")
+    check_one_gpu(SimpleNamespace(n_gpu=1), "train")  # type: ignore[arg-type]

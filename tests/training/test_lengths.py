@@ -9,7 +9,7 @@ import pytest
 
 from prerouter.core.errors import InputError
 from prerouter.core.records import Message
-from prerouter.training.lengths import prompt_tokenizer
+from prerouter.training.lengths import check_chat_template, prompt_tokenizer
 
 PROMPTS = [
     (
@@ -53,4 +53,23 @@ def test_a_tokenizer_that_asks_for_cutting_and_padding_gets_neither(tmp_path: Pa
 
 def test_a_folder_without_a_tokenizer_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no tokenizer\.json"):
+        prompt_tokenizer(tmp_path)
+
+
+NO_SYSTEM = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
+)
+
+
+def test_a_template_without_a_system_turn_is_told(
+    qwen3_tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    check_chat_template("train.model", tmp_path)  # a folder without one says nothing
+    (tmp_path / "chat_template.jinja").write_text(NO_SYSTEM)
+    told = r"takes no system turn \(System role not supported\)"
+    with pytest.raises(InputError, match=f"^train.model: .*{told}"):
+        check_chat_template("train.model", tmp_path)
+    (tmp_path / "tokenizer.json").symlink_to(qwen3_tokenizer_dir / "tokenizer.json")
+    with pytest.raises(InputError, match=told):
         prompt_tokenizer(tmp_path)

@@ -12,7 +12,7 @@ from .conftest import Train, example
 
 @pytest.mark.parametrize("asked", [None, "none", [], ["none"]])
 def test_none_is_needed(asked: object) -> None:
-    check_reporters(asked)
+    check_reporters(asked, "train.sft.report_to")
 
 
 def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
@@ -26,8 +26,8 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_is_loaded(
 
 
 def test_a_name_that_is_no_tracker() -> None:
-    with pytest.raises(RecipeError, match="wandv is no tracker"):
-        check_reporters(["wandv"])
+    with pytest.raises(RecipeError, match=r"classify\.arguments\.report_to: wandv is no tracker"):
+        check_reporters(["wandv"], "classify.arguments.report_to")
 
 
 def test_tensorboard_writes_beside_the_model(train: Train, tmp_path: Path) -> None:

@@ -202,7 +202,11 @@ def test_a_weight_that_is_no_number_is_an_error_though_no_loss_showed_it(
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"sft": {"lr_scheduler_type": "cosinus"}}, RecipeError, "SFTConfig refuses it"),
+        (
+            {"sft": {"lr_scheduler_type": "reduce_lr_on_plateau"}},
+            RecipeError,
+            "SFTConfig refuses it",
+        ),
         ({"sft": {"padding_free": True}}, RecipeError, "the trainer refuses it"),
         ({"lora": {"target_modules": ["no_such"]}}, RecipeError, "no_such"),
         ({"pad_token": "<none>"}, StageError, "not in the model's vocabulary"),
@@ -380,3 +384,33 @@ def test_steps_follow_from_epochs(train: Train) -> None:
     report = train(four, sft={"max_steps": -1, "num_train_epochs": 3})
     assert (report.steps, report.epochs) == (6, 3)
     assert all(a.step < b.step for a, b in pairwise(report.losses))
+
+
+def test_several_gpus_without_a_launcher_are_refused(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from transformers import TrainingArguments
+
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
+    with pytest.raises(StageError, match="train: one process sees 2 GPUs"):
+        train([example(0)])
+
+
+def test_the_best_weights_are_told_by_their_step_without_a_watch(train: Train) -> None:
+    best = {
+        "eval_strategy": "steps",
+        "eval_steps": 2,
+        "save_strategy": "steps",
+        "save_steps": 2,
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "loss",
+        "greater_is_better": True,  # the worst of a loss that falls: the first
+    }
+    report = train([example(n) for n in range(4)], [example(6, Split.VALIDATION)], sft=best)
+    assert (report.steps, report.exported_step) == (4, 2)
+
+
+def test_the_log_of_losses_has_the_token_accuracy(learnt: tuple[TrainReport, Path]) -> None:
+    shares = [point.token_accuracy for point in learnt[0].losses]
+    assert all(share is not None and 0 <= share <= 1 for share in shares)
+    assert shares[-1] > shares[0]  # type: ignore[operator]

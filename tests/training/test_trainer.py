@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from prerouter.core.errors import RecipeError
+from prerouter.core.errors import InputError, RecipeError
 from prerouter.recipe.train import TrainSection
 from prerouter.training import trainer as built_by
+from prerouter.training.classifier import load_encoder
 from prerouter.training.examples import tokenise
 from prerouter.training.trainer import bits_and_bytes, build_trainer, load_tokenizer, sft_settings
 
@@ -57,3 +59,16 @@ def test_four_bits_compute_in_the_recipes_precision() -> None:
     assert built.bnb_4bit_use_double_quant
     assert built.bnb_4bit_compute_dtype is torch.bfloat16
     assert bits_and_bytes("int8", "bfloat16").load_in_8bit
+
+
+def test_a_student_whose_template_takes_no_system_turn_is_refused(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    (model / "chat_template.jinja").write_text(
+        "{{ raise_exception('none') if messages[0].role == 'system' }}{{ messages[0].content }}"
+    )
+    with pytest.raises(InputError, match=r"^train\.model: .*takes no system turn"):
+        load_tokenizer(str(model), None)
+    with pytest.raises(InputError, match=r"^classify\.model: .*takes no system turn"):
+        load_encoder(str(model), None)

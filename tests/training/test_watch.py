@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from prerouter.core.errors import StageError
-from prerouter.core.protocols import SilentProgress
+from prerouter.core.protocols import Progress, SilentProgress
 from prerouter.core.records import Decision, DecisionFailure, Route, Split
 from prerouter.recipe.train import TrainSection
 from prerouter.training.report import TrainReport
@@ -57,6 +57,7 @@ def run(
     looks: list[list[Decision]],
     patience: int | None = None,
     dtype: str = "float32",
+    progress: Progress | None = None,
     **sft: Any,
 ) -> tuple[TrainReport, list[Any]]:
     """A run with these decisions at its looks, and what the live model gave at each of them."""
@@ -81,7 +82,7 @@ def run(
         folder,
         13,
         "test",
-        SilentProgress(),
+        progress or SilentProgress(),
         watch=Watch(decide, IDEAL, patience) if looks else None,
     )
     return report, seen
@@ -143,3 +144,18 @@ def test_a_look_computes_in_the_precision_of_training(
 def test_nothing_to_look_at_is_an_error() -> None:
     with pytest.raises(StageError, match=r"train\.watch: 0 labelled validation cases"):
         check_watch(Watch(lambda model, tokenizer: [], {}), 3)
+
+
+def test_a_look_is_told_in_one_line(tiny_model_dir: Path, tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Noting(SilentProgress):
+        def note(self, message: str) -> None:
+            notes.append(message)
+
+    report, _ = run(tiny_model_dir, tmp_path, [FAIR, GOOD], max_steps=4, progress=Noting())
+    loss = f"{report.eval_loss:.3g}"
+    assert len(notes) == 2
+    told = "step 2: route accuracy 50%, LC 100%, parsed 100%, validation loss "
+    assert notes[0].startswith(f"train, {told}")
+    assert notes[1].endswith(f"route accuracy 100%, LC 50%, parsed 100%, validation loss {loss}")

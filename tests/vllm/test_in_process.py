@@ -138,11 +138,15 @@ def test_choices_score_as_transformers_scores_them_and_nothing_stays(
     for row, expected in zip(scores, exact.score_choices(asked, CHOICES), strict=True):
         assert row.log_probabilities == pytest.approx(expected.log_probabilities, abs=5e-3)
         assert all(math.exp(score) < 1 for score in row.log_probabilities)
+        # A pass for each choice, which reads the prompt anew.
+        assert row.calls == len(CHOICES)
+        assert row.prompt_tokens > len(CHOICES) * expected.prompt_tokens
     words = CHOICES[:2]
     firsts = engine.score_choices(asked, words, first_tokens=True)
     expected = exact.score_choices(asked, words, first_tokens=True)
     for row, other in zip(firsts, expected, strict=True):
         assert row.log_probabilities == pytest.approx(other.log_probabilities, abs=5e-3)
+        assert (row.calls, row.prompt_tokens) == (1, other.prompt_tokens)
     with pytest.raises(ValueError, match="no tokens"):
         engine.score_choices(asked, ["RAG", ""])
     started = set(multiprocessing.active_children()) - before
