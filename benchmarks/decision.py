@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,7 @@ def _print(turns: dict[str, list[Turn]], count: int, options: argparse.Namespace
     for way, taken in turns.items():
         speeds[way] = statistics.median(count / turn.wall for turn in taken)
         each = sorted(seconds for turn in taken for seconds in turn.alone)
-        half, most = (1000 * each[int(share * (len(each) - 1))] for share in (0.5, 0.95))
+        half, most = (1000 * each[ceil(share * len(each)) - 1] for share in (0.5, 0.95))
         read, written = (statistics.fmean(column) for column in zip(*taken[0].tokens, strict=True))
         memory = max(turn.memory for turn in taken)
         print(
@@ -95,7 +96,10 @@ def _print(turns: dict[str, list[Turn]], count: int, options: argparse.Namespace
         print(f"decide beside {other}: {speeds['decide'] / speeds[other]:.1f} (target {target:g})")
     shares = [turn.of_peak for turn in turns["decide"] if turn.of_peak is not None]
     if shares:
-        print(f"decide, of the peak in matrix products: {max(shares):.2f} (target {OF_PEAK})")
+        print(
+            f"decide, of the peak in matrix products: {statistics.median(shares):.2f}, "
+            f"of {len(shares)} turns {min(shares):.2f} to {max(shares):.2f} (target {OF_PEAK})"
+        )
 
 
 def _apart(way: str, cases: Sequence[RoutingCase], options: argparse.Namespace) -> Turn:

@@ -31,14 +31,18 @@ def found_otherwise(run: StageRun, cases: Iterable[RoutingCase]) -> set[str]:
     routes: set[Route] = set()
     if _kept(run, LONG_RAG_JSON) != run.recipe.answer.long_rag.model_dump(mode="json"):
         routes |= {Route.LONG_RAG}
-    found_by = _kept(run, RETRIEVAL_JSON)
-    if found_by is None and run.before is not None:
-        # Answers of a version that left no such file.
-        before = run.before.sections.get("retrieval")
-        found_by = before and shaping_retrieval(before)
-    if found_by != retrieval_by(run.recipe):
+    if _kept(run, RETRIEVAL_JSON) != retrieval_by(run.recipe):
         routes |= {Route.RAG, Route.LONG_RAG}
     return {answer_key(case.case_id, route) for case in cases for route in routes}
+
+
+def adopt(run: StageRun) -> None:
+    """Write down what answers of an earlier version, which left no such file, were found by: first
+    of all, since a stop and another start would not know it any more."""
+    path = run.folder / RETRIEVAL_JSON
+    if not path.exists() and run.before is not None:
+        before = run.before.sections.get("retrieval")
+        write_json(path, before and shaping_retrieval(before))
 
 
 def keep_finding(run: StageRun) -> None:

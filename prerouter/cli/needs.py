@@ -14,7 +14,7 @@ from prerouter.sources.people import missing_table
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
 from prerouter.training.lengths import check_chat_template
-from prerouter.training.reporters import check_reporters
+from prerouter.training.reporters import check_names
 
 
 def unmet(recipe: Recipe) -> list[PrerouterError]:
@@ -35,10 +35,10 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
             errors += _caught(check_chat_template, f"{key}.model", Path(model))
     if recipe.train:
         asked = recipe.train.sft.get("report_to")
-        errors += _caught(check_reporters, asked, "train.sft.report_to")
+        errors += _caught(check_names, asked, "train.sft.report_to")
     if recipe.classify:
         asked = recipe.classify.arguments.get("report_to")
-        errors += _caught(check_reporters, asked, "classify.arguments.report_to")
+        errors += _caught(check_names, asked, "classify.arguments.report_to")
     if recipe.publish:
         errors += _caught(may_replace, recipe.published_dir, recipe.name)
     return errors

@@ -30,7 +30,7 @@ RetryFailed = Annotated[
 ]
 Mode = Annotated[
     Optional[Literal["explain", "decide"]],  # noqa: UP045 -- typer reads annotations at run time
-    typer.Option(help="Write the six steps, or name the route at once; as trained by default."),
+    typer.Option(help="Write the six steps, or name the route at once; as published by default."),
 ]
 Engine = Annotated[
     Literal["transformers", "vllm"],

@@ -23,8 +23,8 @@ class PromptReader:
     the reply): `share` reads that start once and every later batch goes on from it.
 
     What a model keeps of what it has read is copied only where it is plain keys and values of every
-    token; a sliding window or a recurrent state reads each prompt whole. Where nothing is read
-    after a prompt, prompts go through a CPU packed and not padded (`packed_attention`).
+    token; a sliding window or a recurrent state reads each prompt whole. On a CPU prompts are read
+    packed and not padded, by models whose attention allows it (`packed_attention`).
     """
 
     def __init__(self, model: Any, device: str) -> None:
@@ -55,15 +55,25 @@ class PromptReader:
             self._shared, self._cache = common, cache
 
     def prefill(self, prompts: Sequence[list[int]]) -> Prefix:
-        """Read left-padded prompts; logits of the next token, shape (rows, vocabulary)."""
-        output, mask = self._forward(*self._padded(prompts))
-        return Prefix(output.past_key_values, mask, output.logits[:, -1])
+        """Read prompts; logits of the next token, shape (rows, vocabulary). What is kept of them is
+        padded on the left."""
+        import torch
+
+        if not self._packs:
+            output, mask = self._forward(*self._padded(prompts))
+            return Prefix(output.past_key_values, mask, output.logits[:, -1])
+        kept = packed_attention.Unpacked([*map(len, prompts)], self._shared_by(prompts))
+        logits = []
+        for some, output, _ in self._read_packed(prompts, keep=True):
+            kept.add(output.past_key_values, some)
+            logits.append(output.logits[0])
+        return Prefix(kept.cache(), kept.mask(), torch.cat(logits))
 
     def _padded(self, prompts: Sequence[list[int]]) -> tuple[torch.Tensor, torch.Tensor, Any, int]:
         """Ids from where the shared start ends, the mask of all, the start's cache and length."""
         import torch
 
-        shared = len(self._shared) if all(map(self._continues, prompts)) else 0
+        shared = self._shared_by(prompts)
         width = max(map(len, prompts)) - shared
         # What stands in the padding is masked; any token of the vocabulary does.
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -93,12 +103,12 @@ class PromptReader:
 
         with torch.inference_mode():
             if self._one_pass(endings):
-                read = [*self._read_packed(prompts, output_hidden_states=True)]
-                packed = [
-                    torch.stack([s[0, lasts] for s in o.hidden_states], 1) for o, lasts in read
-                ]
-                logits = torch.cat([output.logits[0] for output, _ in read])
-                return torch.cat(packed).float(), _first_scores(logits, endings)
+                states, logits = [], []
+                for _, output, lasts in self._read_packed(prompts, output_hidden_states=True):
+                    layers = [layer[0, lasts] for layer in output.hidden_states]
+                    states.append(torch.stack(layers, dim=1))
+                    logits.append(output.logits[0])
+                return torch.cat(states).float(), _first_scores(torch.cat(logits), endings)
             # All tokens before the last are read without keeping their states.
             prefix = self.prefill([prompt[:-1] for prompt in prompts])
             last = torch.tensor([prompt[-1:] for prompt in prompts], device=self._device)
@@ -165,7 +175,7 @@ class PromptReader:
         with torch.inference_mode():
             if self._one_pass(endings):
                 with self._head_watched() as seen:
-                    read = [output.logits[0] for output, _ in self._read_packed(prompts)]
+                    read = [output.logits[0] for _, output, _ in self._read_packed(prompts)]
                 logits = [
                     self._exact(raw, state[0], from_head[0], firsts)
                     for raw, (state, from_head) in zip(read, seen, strict=True)
@@ -209,20 +219,28 @@ class PromptReader:
 
     @cached_property
     def _packs(self) -> bool:
-        return self._device == "cpu" and packed_attention.packs(self._model)
+        if self._device != "cpu" or not packed_attention.packs(self._model):
+            return False
+        # A model of more than its attention's code tells (masks of its own) is found out once.
+        try:
+            ((_, output, _),) = self._read_packed([[0], [0, 0]])
+        except ValueError:
+            return False
+        return bool(output.logits.shape[1] == 2)
 
     def _one_pass(self, endings: list[list[int]]) -> bool:
         """Whether nothing is to be read after the prompts, and they can be read packed."""
         return all(len(ending) == 1 for ending in endings) and self._packs
 
     def _read_packed(
-        self, prompts: Sequence[list[int]], **settings: bool
-    ) -> Iterator[tuple[Any, torch.Tensor]]:
-        """The model's outputs, with the logits after each prompt, shape (1, prompts, vocabulary),
-        and the places of the prompts' last tokens, pack by pack."""
+        self, prompts: Sequence[list[int]], keep: bool = False, **settings: bool
+    ) -> Iterator[tuple[slice, Any, torch.Tensor]]:
+        """Pack by pack, which prompts it holds; the model's output, with the logits after each of
+        them, shape (1, prompts, vocabulary), and its cache, to `keep`; where their last tokens
+        are."""
         import torch
 
-        shared = len(self._shared) if all(map(self._continues, prompts)) else 0
+        shared = self._shared_by(prompts)
         rests = [prompt[shared:] for prompt in prompts]
         for some in packed_attention.packs_of([len(rest) for rest in rests]):
             lengths = [len(rest) for rest in rests[some]]
@@ -230,17 +248,16 @@ class PromptReader:
             lasts = torch.tensor(lengths).cumsum(dim=0) - 1
             filling = (0, -sum(lengths) % packed_attention.MULTIPLE)
             ids = torch.tensor([token for rest in rests[some] for token in rest])
-            with packed_attention.packed(self._model):
+            with packed_attention.packed(self._model, lengths):
                 output = self._model(
                     input_ids=torch.nn.functional.pad(ids, filling)[None],
                     position_ids=torch.nn.functional.pad(torch.cat(places), filling)[None],
                     past_key_values=copy.deepcopy(self._cache) if shared else None,
-                    use_cache=bool(shared),
+                    use_cache=keep or shared > 0,
                     logits_to_keep=lasts,
-                    pack=packed_attention.Pack(lengths),
                     **settings,
                 )
-            yield output, lasts
+            yield some, output, lasts
 
     def _forward(
         self, ids: torch.Tensor, mask: torch.Tensor, cache: Any, shared: int, keep: int = 1
@@ -257,6 +274,9 @@ class PromptReader:
             logits_to_keep=keep,
         )
         return output, mask
+
+    def _shared_by(self, prompts: Sequence[list[int]]) -> int:
+        return len(self._shared) if all(map(self._continues, prompts)) else 0
 
     def _continues(self, prompt: list[int]) -> bool:
         # At least one token has to be read: the next one's logits come from it.

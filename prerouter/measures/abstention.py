@@ -18,11 +18,9 @@ _TOPIC = (
     r"(?:mention|information|details?|references?|discussion|indication|description|data|evidence|"
     r"explanation|specifics|statements?|context|answer|record|account|instance|example|text|chunk)"
 )
-# What a report counts in another thing is told.
-_INCLUDE = rf"include(?!\s+(?:(?!{_TOPIC})[\w'-]+\s+){{1,4}}?in\s)"
 _TELL = (
     r"(?:mentions?|specif(?:y|ies)|state|provide|contain|discuss|address|indicate|describe|say|tell|"
-    rf"{_INCLUDE}|give|disclose|reveal|detail|list|report|explain|cover|offer|present|name|elaborate|"
+    r"include|give|disclose|reveal|detail|list|report|explain|cover|offer|present|name|elaborate|"
     r"identify|answer|refer|touch|delve|explore|note|clarify|outline|propose|suggest|show|define|"
     r"depict|quantify|analy[sz]e|evaluate|examine|compare|recommend|have|talk|comment|speak|"
     r"investigate|go\s+into)"
@@ -36,13 +34,19 @@ _FOUND = (
     r"contained|explained|revealed|identified|shown|outlined|explored|named|detailed|indicated)"
 )
 _CANNOT = r"(?:can\s?not|could\s+not|unable\s+to|not\s+able\s+to|(?:did|do)\s+not)"
-_HAVE = rf"have(?=\s+(?:[\w-]+,?\s+){{0,5}}?(?:{_TOPIC}|{_TOLD}|access|any|enough)\b)"
+_HAVE = (
+    rf"have(?=\s+(?:[\w-]+,?\s+){{0,5}}?(?:{_TOPIC}|{_TOLD}|{_DOCUMENT}|"
+    r"access|any|enough|that|this|it)\b)"
+)
 # Information that something befell, and a thing that lay elsewhere.
 _BEFELL = (
-    rf"\s+(?:is|are|was|were|has\s+been|had\s+been)\s+(?!{_HEDGE}(?:{_TOLD}|{_FOUND}|made)\b)"
-    r"\w+(?:ed|en|nt|st)\b"
+    r"\s+(?:is|are|was|were|has\s+been|had\s+been)\s+"
+    r"(?:lost|leaked|stolen|destroyed|exchanged|compromised|misused|shared\s+with)\b"
 )
-_BUT_THERE = r"[^.!?\n]{0,80}\bbut\s+(?:in|under|on|at|by|behind|inside|near|within|from)\b"
+_BUT_THERE = (
+    r"[^.!?\n]{0,80}\bbut\s+(?:in|under|on|at|by|behind|inside|near|within)\s+"
+    r"(?!general|common|my|principle|context)"
+)
 _SETTLE = r"(?:determine|answer|say|tell|know|ascertain|infer|identify|conclude|confirm|find)"
 
 _ABSTAINS = re.compile(
@@ -59,9 +63,11 @@ _ABSTAINS = re.compile(
             rf"\bnot\s+{_HEDGE}(?:provided|given|known|available)[\s.!]*$",
             rf"\b(?:this|that|it)\s+(?:\w+\s+){{0,3}}?(?:is|was)\s+not\s+{_HEDGE}covered[\s.!]*$",
             # The answer is not in it; there is nothing about this in it.
-            r"\b(?:answer|information|details?|this|that|it)\b[^.!?\n]{0,60}?"
+            r"\b(?:answer|information|details?)\b[^.!?\n]{0,60}?"
             rf"\b(?:is|are|was|were)\s+not\s+{_HEDGE}(?:anywhere\s+)?(?:in|within|part\s+of)\s+"
-            rf"(?:[\w-]+\s+){{0,4}}?{_DOCUMENT}\b",
+            rf"(?:[\w-]+\s+){{0,4}}?{_DOCUMENT}\b(?!{_BUT_THERE})",
+            rf"\b(?:this|that|it)\s+(?:is|was)\s+not\s+{_HEDGE}(?:anywhere\s+)?(?:in|within)\s+"
+            rf"(?:the|this|any)\s+(?:[\w-]+\s+){{0,2}}?{_DOCUMENT}(?!['\w])(?!{_BUT_THERE})",
             rf"\bnothing\s+(?:about|on|regarding|concerning)\b{_GAP}\b(?:in|within)\s+"
             rf"(?:[\w-]+\s+){{0,4}}?{_DOCUMENT}\b",
             # There is no mention of it; the document holds no details.
@@ -87,7 +93,18 @@ _ABSTAINS = re.compile(
     re.IGNORECASE,
 )
 _CONTRACTED = re.compile(r"(?<!ca)n't|(?<=can)'t", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z])|\n")
+# Not behind a title or an initial.
+_SENTENCE_END = re.compile(
+    r"(?<!\bDr\.)(?<!\bMr\.)(?<!\bMs\.)(?<!\bSt\.)(?<!\bMrs\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[A-Z])|\n+"
+)
+# What stands before an answer and says nothing yet.
+_LEAD_IN = re.compile(
+    r"\W*(?:sure|certainly|of\s+course|unfortunately|sorry|answer|i\s+apologi[sz]e\b.*|"
+    r"i\s+am\s+sorry|i'm\s+sorry|the\s+question\s+(?:asks|is)\b.*|[^.!?]*:)\W*",
+    re.IGNORECASE,
+)
+# Of each end: a model's output of any length is looked at in a moment.
+_LONGEST = 4_000
 _ABSTAINS_ALONE = re.compile(
     r"\W*(?:unknown|unspecified|undisclosed|n/a|no\s+answer|"
     r"not\s+(?:available|found|applicable|answerable|clear|disclosed)|"
@@ -104,12 +121,15 @@ def abstention(prediction: str) -> bool:
     horse") isn't seen as one. "None" and "not" alone are no abstention. Meant for unanswerable
     questions; the wordings are those of six models' real answers, and English.
     """
+    if len(prediction) > 2 * _LONGEST:
+        prediction = f"{prediction[:_LONGEST]}\n{prediction[-_LONGEST:]}"
     text = _CONTRACTED.sub(" not", prediction.replace("\u2019", "'"))
     return bool(_ABSTAINS.search(text) or _ABSTAINS_ALONE.fullmatch(text))
 
 
 def declines(answer: str) -> bool:
-    """Whether an answer begins with an abstention: a decline, where a caveat behind an answer is
-    none."""
-    first = _SENTENCE_END.split(answer.strip(), maxsplit=1)[0]
-    return abstention(first)
+    """Whether an answer begins with an abstention, lead-ins such as "Sure!" or "Answer:" apart. A
+    caveat behind an answer is no decline."""
+    pieces = _SENTENCE_END.split(answer[:_LONGEST].strip())
+    said = next((piece for piece in pieces if not _LEAD_IN.fullmatch(piece)), "")
+    return abstention(said)

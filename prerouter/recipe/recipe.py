@@ -265,16 +265,19 @@ class Recipe(Section):
     def checked_router(self) -> str:
         """The router whose decisions `pre_route_check` checks."""
         chosen = self.route.checks.pre_route if self.route else None
-        return chosen or (self.student if self.train else "guideline")
+        return chosen or next(iter(self._learnt), "guideline")
 
     @property
     def student(self) -> RouterName:
         """The row of the routing table that a published router stands for: the student in the mode
         that is calibrated, else in the first that it learns."""
-        trained = self.train.mix.modes if self.train else ()
-        learnt = [name for name, mode in STUDENTS.items() if mode in trained]
         calibrated = self.calibrate.router if self.calibrate else None
-        return calibrated if calibrated in learnt else next(iter(learnt), "student")
+        return calibrated if calibrated in self._learnt else next(iter(self._learnt), "student")
+
+    @property
+    def _learnt(self) -> list[RouterName]:
+        trained = self.train.mix.modes if self.train else ()
+        return [name for name, mode in STUDENTS.items() if mode in trained]
 
     @property
     def base_on_hub(self) -> str | None:

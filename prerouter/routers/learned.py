@@ -47,6 +47,7 @@ class LearnedRouter:
     RAG, the log-odds divided by `temperature`. It is LC where p_lc is above `threshold`. Words that
     begin with different tokens are told apart by these alone: a student writes one of them and
     nothing else, so that the rest of the word follows.
+    One thread at a time asks it; `prerouter serve` and the adapters see to that.
     `model` is what a price table calls the student. `without` names the parts that the traces
     lacked which it was trained on; `head_characters` and `rag` are the document heads and the
     retrieval that it was trained for. Nothing is inferred here: a router of the `generated` setting
@@ -107,13 +108,13 @@ class LearnedRouter:
     ) -> LearnedRouter:
         """Load a router's folder, once it has been found whole and safe (`verify`: every hash).
 
-        `mode` is the first that the router was trained in where it isn't given, and `threshold` the
-        one that it was published with; a `Threshold` brings its temperature along. `engine` vllm
-        needs the extra of that name; it makes its own batches, whatever `batch_size` says. Raises
-        InputError for a threshold in another mode than `decide`, and CheckpointError, also where
-        the router was trained on other prompts than this version of prerouter renders, or not in
-        that mode, where the threshold was fitted to another checkpoint and where the model can't be
-        loaded.
+        `mode` is the router's usual one, the first in router.json, where it isn't given, and
+        `threshold` the one that it was published with; a `Threshold` brings its temperature along.
+        `engine` vllm needs the extra of that name; it makes its own batches, whatever `batch_size`
+        says. Raises InputError for a threshold in another mode than `decide`, and CheckpointError,
+        also where the router was trained on other prompts than this version of prerouter renders,
+        or not in that mode, where the threshold was fitted to another checkpoint and where the
+        model can't be loaded.
         """
         folder = Path(folder)
         config = read_router(folder, verify=verify)

@@ -193,7 +193,6 @@ def _query_types(
     types = {c.question_id: c.task_type or levels.get(c.question_id) for c in loaded.cases}
     known = sorted({kind for kind in types.values() if kind is not None})
     train = {types.get(each.question_id) for each in assignments if each.split is Split.TRAIN}
-    unknown = [kind for kind in synthesis if kind not in known]
     place, some = "route.checks.query_types.synthesis", f"some, not all, of {', '.join(known)}"
     others = "or take edar_unclassified or edar_prompted for edar"
     if not known:
@@ -203,8 +202,8 @@ def _query_types(
             "a source with task types: a table with a column task_type",
             f"add it, {others}",
         )
-    elif unknown:
-        what = f"names {unknown[0]!r}, which no question has"
+    elif not any(kind in known for kind in synthesis):
+        what = f"names {', '.join(map(repr, synthesis))}, and no question is of such a type"
         yield RecipeError(place, what, some, f"mend it, {others}")
     elif train and len({kind in synthesis for kind in train - {None}}) < 2:
         what = "leaves one kind of query only among the training questions"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prerouter.answering.evidence import answer_document
-from prerouter.answering.finding import found_otherwise, keep_finding, retrieval_by
+from prerouter.answering.finding import adopt, found_otherwise, keep_finding, retrieval_by
 from prerouter.answering.prompted import answer_key
 from prerouter.answering.reading import AnsweringModel, Asked
 from prerouter.answering.retrieved import retrieval_report
@@ -219,6 +219,7 @@ class _Answering:
 def _run(run: StageRun) -> None:
     section = run.recipe.answer
     assert section is not None
+    adopt(run)
     cases = list(run.read("cases/rows.jsonl", RoutingCase))
     order = [answer_key(case.case_id, route) for case in cases for route in run.recipe.routes]
     stale = found_otherwise(run, cases)

@@ -176,8 +176,20 @@ def _replies_folder(inside: Path, section: TeachSection, seed: int, parent: str)
     text = json.dumps(wanted, sort_keys=True)
     folder = inside / hashlib.sha256(text.encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
+    if _begun_for(inside) == wanted:
+        # Where an earlier version kept them.
+        for name in (ROWS, REJECTS):
+            if (inside / name).exists() and not (folder / name).exists():
+                (inside / name).rename(folder / name)
     write_json(folder / STARTED, wanted)
     return folder
+
+
+def _begun_for(folder: Path) -> object:
+    try:
+        return json.loads((folder / STARTED).read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _read_back(

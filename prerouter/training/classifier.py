@@ -140,7 +140,8 @@ def train_classifier(
             "classify": section.model_dump(mode="json"),
             "model": model_path,
             "seed": seed,
-            "rows": [*kept, *held_out],
+            "rows": kept,
+            "held_out": held_out,
         }
         run = resume.fingerprint(identity, [])
         standing = resume.finished(folder, ClassifierReport, run)

@@ -29,15 +29,20 @@ PACKAGES: Mapping[str, str] = {
 }
 
 
-def check_reporters(asked: object, key: str) -> None:
-    """Raises RecipeError, in the name of the recipe's `key`, for a tracker that nobody knows or
-    whose package is not installed."""
+def check_names(asked: object, key: str) -> list[str]:
+    """The trackers that `asked` names. Raises RecipeError, in the name of the recipe's `key`, for
+    one that nobody knows."""
     names = [str(name) for name in (asked if isinstance(asked, list) else [asked or "none"])]
-    for name in names:
-        if name in ("none", "all"):
-            continue
+    found = [name for name in names if name not in ("none", "all")]
+    for name in found:
         if name not in PACKAGES:
             raise RecipeError(key, f"{name} is no tracker", f"none, {', '.join(PACKAGES)}")
+    return found
+
+
+def check_reporters(asked: object, key: str) -> None:
+    """Raises RecipeError as `check_names` does, and where a tracker's package is not installed."""
+    for name in check_names(asked, key):
         if util.find_spec(PACKAGES[name]) is None:
             raise RecipeError(
                 key,

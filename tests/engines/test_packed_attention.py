@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma2ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+)
 
 from prerouter.engines import packed_attention
-from prerouter.engines.packed_attention import PACK_TOKENS, Pack, packs, packs_of
+from prerouter.engines.packed_attention import _BLOCK, PACK_TOKENS, packs, packs_of
 from prerouter.engines.reading import PromptReader
 
 START = list(range(20, 40))
@@ -94,14 +100,77 @@ def test_a_model_that_caps_its_scores_is_not_packed() -> None:
     assert not packs(Gemma2ForCausalLM(Gemma2Config(**sizes, **heads)))
 
 
+SIZES = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+
+
+@torch.inference_mode()
+def test_a_model_that_hands_nothing_on_to_its_attention_is_packed_all_the_same() -> None:
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    model = StableLmForCausalLM(StableLmConfig(**SIZES, **heads)).eval()
+    reader = PromptReader(model, "cpu")
+    assert reader._packs
+    scores = torch.tensor(reader.score(PROMPTS, RATIOS))
+    for row, prompt in zip(scores, PROMPTS, strict=True):
+        wanted = torch.log_softmax(alone(model, prompt).logits[0, -1], dim=-1)[[3, 4]]
+        torch.testing.assert_close(row, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_that_masks_otherwise_is_read_padded(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = packed_attention._no_mask
+    monkeypatch.setattr(packed_attention, "_no_mask", lambda *a, **b: torch.zeros(1))
+    assert not PromptReader(model, "cpu")._packs
+    monkeypatch.setattr(packed_attention, "_no_mask", plain)
+    assert PromptReader(model, "cpu")._packs
+
+
 def test_packs_hold_what_fits_and_a_long_prompt_goes_alone() -> None:
     lengths = [PACK_TOKENS + 1, PACK_TOKENS - 1, 1, 1]
     assert [*packs_of(lengths)] == [slice(0, 1), slice(1, 3), slice(3, 4)]
 
 
-def test_layers_share_a_mask() -> None:
-    pack = Pack([2])
-    query = torch.zeros(1)
-    mask = pack.mask(2, 1, 2, query)
-    assert mask.tolist() == [[0, 0, float("-inf")], [0, 0, 0]] * 2
-    assert pack.mask(2, 1, 2, query) is mask
+@pytest.mark.parametrize("at_once", [PACK_TOKENS, 30])
+@torch.inference_mode()
+def test_what_is_kept_of_packed_prompts_is_read_on_from(
+    model: Any, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_attention, "PACK_TOKENS", at_once)
+    reader = PromptReader(model, "cpu")
+    reader.share(PROMPTS)
+    prefix = reader.prefill(PROMPTS)
+    assert prefix.cache.get_seq_length() == max(map(len, PROMPTS)) == prefix.mask.shape[1]
+    more = torch.tensor([[41, 42], [43, 44], [45, 46], [47, 48]])
+    for place, (first, then) in enumerate(
+        zip(prefix.logits, reader.extend(prefix, more), strict=True)
+    ):
+        whole = alone(model, [*PROMPTS[place], *more[place].tolist()]).logits[0, -3:]
+        torch.testing.assert_close(torch.stack([first, *then]), whole, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [0, 7])
+def test_blocks_of_queries_give_what_one_product_gives(shared: int) -> None:
+    seed = torch.Generator().manual_seed(3)
+    lengths = [_BLOCK + 3, 2, 2 * _BLOCK]
+    query = torch.randn(1, 4, sum(lengths) + 5, 8, generator=seed)
+    key = torch.randn(1, 2, shared + sum(lengths) + 5, 8, generator=seed)
+    value = torch.randn(1, 2, shared + sum(lengths) + 5, 6, generator=seed)
+    held = packed_attention._PACK.set(lengths)
+    mixed, _ = packed_attention.packed_attention(torch.nn.Module(), query, key, value, None, 0.3)
+    packed_attention._PACK.reset(held)
+    start = 0
+    for length in lengths:
+        own = slice(shared + start, shared + start + length)
+        keys, values = (torch.cat([it[:, :, :shared], it[:, :, own]], dim=2) for it in (key, value))
+        wanted = torch.nn.functional.scaled_dot_product_attention(
+            query[:, :, start : start + length],
+            keys,
+            values,
+            attn_mask=torch.ones(length, shared + length, dtype=torch.bool).tril(shared),
+            scale=0.3,
+            enable_gqa=True,
+        )
+        torch.testing.assert_close(mixed[:, start : start + length], wanted.transpose(1, 2))
+        start += length
+    assert not mixed[:, start:].any()

@@ -7,11 +7,19 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
-from prerouter.engines.packed_attention import packs
+from prerouter.engines.packed_attention import MULTIPLE, packs
 from prerouter.engines.reading import PromptReader
 
 START = list(range(5, 45))
 PROMPTS = [[*START, 7, 8, 9], [*START, 7], [*START, 50, 51, 52, 53, 54]]
+
+
+@pytest.fixture(params=["packed", "padded"], autouse=True)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """As prompts are read on a CPU, and as on a GPU."""
+    if request.param == "padded":
+        monkeypatch.setattr(PromptReader, "_packs", False)
+    return request.param
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +57,10 @@ def test_what_is_read_on_after_a_shared_start_is_read_right(model: Any) -> None:
 
 @torch.inference_mode()
 def test_the_start_is_read_once_for_all_batches(
-    model: Any, monkeypatch: pytest.MonkeyPatch
+    model: Any, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = PromptReader(model, "cpu")
+    reader.prefill(PROMPTS)
     widths = []
     plain = model.forward
 
@@ -63,7 +72,9 @@ def test_the_start_is_read_once_for_all_batches(
     for _ in range(2):
         reader.share(PROMPTS)
         reader.prefill(PROMPTS)
-    assert widths == [len(START), 5, 5]
+    rests = [len(prompt) - len(START) for prompt in PROMPTS]
+    read = max(rests) if form == "padded" else -(-sum(rests) // MULTIPLE) * MULTIPLE
+    assert widths == [len(START), read, read]
 
 
 @torch.inference_mode()

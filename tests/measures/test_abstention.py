@@ -81,8 +81,10 @@ def test_says_that_the_document_does_not_tell(text: str) -> None:
         "The body was not found until spring.",
         "The Yankees.",
         "No information was lost.",
+        "This charge is not part of the adjusted income statement.",
+        "That method is not in this paper's scope.",
+        "The answer is not in the second section but in the third.",
         "I do not have a horse, said Tom.",
-        "The report does not include goodwill in adjusted EBITDA.",
         "The letter was not found in the book case but under the bed.",
         "It is not covered by insurance.",
         "He told no one about the letter. They were never seen again.",
@@ -93,6 +95,29 @@ def test_says_that_the_document_does_not_tell(text: str) -> None:
 )
 def test_answers_that_merely_deny(text: str) -> None:
     assert not abstention(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Dr. Watson is not mentioned in the text.",
+        "The U.S. Government is not mentioned.",
+        "**Answer:**\nNot mentioned in the document.",
+        "Based on the provided text:\n\nThe document does not mention it.",
+        "Sure! The document does not mention it.",
+        "I apologize. The document does not mention it.",
+        "The text does not include his age in years.",
+        "I do not have the document.",
+        "No information was presented.",
+        "The answer is not provided in the text, but from context it may be 1990.",
+        "The answer is not in the document.",
+        "There is nothing about this in the excerpts.",
+        "This is not covered.",
+    ],
+)
+def test_answers_that_begin_with_an_abstention_decline(text: str) -> None:
+    assert abstention(text)
+    assert declines(text)
 
 
 def test_a_caveat_behind_an_answer_is_no_decline() -> None:

@@ -145,6 +145,21 @@ def test_a_rerun_asks_for_nothing_and_a_changed_variant_for_its_own(
     assert (back.asked, back.rows, engines) == (0, first.rows, [])
 
 
+def test_replies_where_an_earlier_version_kept_them_stand(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, odd_is_lc)
+    study = load_prompt_study(write_study(finished, variants={"full": {}}))
+    first = run_prompt_study(study, SilentProgress())
+    (kept,) = (study.folder / "large" / "full").iterdir()
+    for file in kept.iterdir():
+        file.rename(kept.parent / file.name)
+    kept.rmdir()
+    engines = play(monkeypatch, odd_is_lc)
+    again = run_prompt_study(study, SilentProgress())
+    assert (again.asked, again.rows, engines) == (0, first.rows, [])
+
+
 @pytest.mark.parametrize("name", ["a", "full", "no step 3", "v1.5", "Qwen3-32B+x", "统计"])
 def test_names_that_a_folder_can_bear_are_taken(finished: Path, name: str) -> None:
     assert list(load_prompt_study(write_study(finished, variants={name: {}})).prompts) == [name]

@@ -34,6 +34,7 @@ from prerouter.reporting.tables import FEW, fixed
 
 _ROUTER_AND_MODEL = (Column("Router", numeric=False), Column("Answer model", numeric=False))
 _MANY_POINTS = 300
+_ALL_POINTS = "all points of"
 _NO_COST = "what an answer or a decision costs isn't known"
 
 
@@ -99,7 +100,7 @@ def _plane(name: str, material: Material) -> _Part:
     beside: dict[str, float | None] = {}
     unpriced: dict[str, str] = {}
     if not known:
-        of_all = f"all points of {name}"
+        of_all = f"{_ALL_POINTS} {name}"
         unpriced[of_all] = _why_unpriced(material, material.answer_models, "some answers")
     elif costs is not None:
         index = np.arange(outcomes.n)
@@ -140,7 +141,8 @@ def _left_out(made: Sequence[_Part]) -> list[str]:
     names: dict[str, dict[str, None]] = {}
     for part in made:
         for name, why in part.unpriced.items():
-            names.setdefault(why, {})[name] = None
+            whole = len(made) == 1 or name.startswith(_ALL_POINTS)
+            names.setdefault(why, {})[name if whole else f"{name} ({part.name})"] = None
     return [f"Without USD: {', '.join(of)}, since {why}." for why, of in names.items()]
 
 
