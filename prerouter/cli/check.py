@@ -14,6 +14,7 @@ from prerouter.core.protocols import Progress
 from prerouter.core.records import PairedScore, Reject, Route, RoutingCase, Split, SplitAssignment
 from prerouter.recipe.cases import TableSource
 from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.training.reporters import lacking
 
 BATCH = 256
 
@@ -314,8 +315,16 @@ def _not_installed(recipe: Recipe) -> list[str]:
             needed["ragas"] = "ragas"
     kinds = {engine.kind for engine in engines if engine is not None}
     needed |= {kind: kind for kind in ("vllm", "ray") if kind in kinds}
-    return [
+    told = [
         f"not installed here: {package} (in prerouter's clone: pip install -e '.[{extra}]')"
         for package, extra in needed.items()
         if util.find_spec(package) is None
     ]
+    trackers = {
+        "train.sft.report_to": recipe.train.sft.get("report_to") if recipe.train else None,
+        "classify.arguments.report_to": recipe.classify.arguments.get("report_to")
+        if recipe.classify
+        else None,
+    }
+    absent = {package for key, asked in trackers.items() for package in lacking(asked, key)}
+    return told + [f"not installed here: {name} (pip install {name})" for name in sorted(absent)]

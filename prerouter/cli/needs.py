@@ -44,7 +44,7 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
     return errors
 
 
-def _caught(check: Callable[..., None], *arguments: object) -> list[PrerouterError]:
+def _caught(check: Callable[..., object], *arguments: object) -> list[PrerouterError]:
     try:
         check(*arguments)
     except PrerouterError as error:

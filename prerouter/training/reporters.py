@@ -40,15 +40,18 @@ def check_names(asked: object, key: str) -> list[str]:
     return found
 
 
+def lacking(asked: object, key: str) -> list[str]:
+    """What to install for the trackers that `asked` names."""
+    missing = [name for name in check_names(asked, key) if util.find_spec(PACKAGES[name]) is None]
+    return [PACKAGES[name].replace("_", "-") for name in missing]
+
+
 def check_reporters(asked: object, key: str) -> None:
     """Raises RecipeError as `check_names` does, and where a tracker's package is not installed."""
-    for name in check_names(asked, key):
-        if util.find_spec(PACKAGES[name]) is None:
-            raise RecipeError(
-                key,
-                f"{name} is not installed",
-                next_step=f"pip install {PACKAGES[name].replace('_', '-')}, or leave it out",
-            )
+    for package in lacking(asked, key):
+        raise RecipeError(
+            key, f"{package} is not installed", next_step=f"pip install {package}, or leave it out"
+        )
 
 
 def log_beside(trainer: Trainer, folder: Path) -> None:

@@ -70,6 +70,10 @@ def test_a_template_without_a_system_turn_is_told(
     told = r"takes no system turn \(System role not supported\)"
     with pytest.raises(InputError, match=f"^train.model: .*{told}"):
         check_chat_template("train.model", tmp_path)
+    marked = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(marked)
+    check_chat_template("train.model", tmp_path)  # a mark that trainers use is nothing wrong
+    (tmp_path / "chat_template.jinja").write_text(NO_SYSTEM)
     (tmp_path / "tokenizer.json").symlink_to(qwen3_tokenizer_dir / "tokenizer.json")
     with pytest.raises(InputError, match=told):
         prompt_tokenizer(tmp_path)
