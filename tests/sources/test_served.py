@@ -140,8 +140,9 @@ def table_of(folder: Path, kinds: list[str | None]) -> tuple[dict[str, Any], lis
     ("kinds", "synthesis", "complaint"),
     [
         (["location", "comparison"], ["comparison"], None),
-        (["location", "summary"], ["comparison"], "names 'comparison', which no question has; some"
-         ", not all, of location, summary"),
+        (["location", "summary"], ["comparison"], "names 'comparison', and no question is of such a"
+         " type; some, not all, of location, summary"),
+        (["location", "summary"], ["comparison", "summary"], None),
         (["location", "comparison"], ["comparison", "location"], "leaves one kind of query only"),
         ([None, None], ["comparison"], "no case has one; a source with task types"),
     ],
