@@ -26,7 +26,8 @@ _GONE = re.compile(r"gloo|nccl|connection (closed|reset|refused)|broken pipe|wat
 def telling_of_deaths(place: str) -> Iterator[None]:
     """Where one process of several has died, the others end with one line, not with a traceback.
 
-    They learn of it by a broken connection, or by the launcher, which stops them.
+    They learn of it by a broken connection, or by the launcher, which stops them. Often by both,
+    one behind the other: the second must not end a process that has still to say its line.
     """
     if world_size() == 1:
         yield
@@ -37,17 +38,26 @@ def telling_of_deaths(place: str) -> Iterator[None]:
 
     here = threading.current_thread() is threading.main_thread()
     previous = signal.signal(signal.SIGTERM, stopped) if here else None
+    afterwards: Any = previous
     try:
         yield
+    except ProcessDiedError:
+        afterwards = _ends_already
+        raise
     except RuntimeError as error:
         message = " ".join(str(error).split())
         if not _GONE.search(message):
             raise
+        afterwards = _ends_already
         # The words are a library's and guessed at: whoever reads the line can judge for himself.
         raise _death(place, f" ({message[:300]})") from error
     finally:
         if here:
-            signal.signal(signal.SIGTERM, previous)
+            signal.signal(signal.SIGTERM, afterwards)
+
+
+def _ends_already(*_: object) -> None:
+    """Not SIG_IGN: what is started from here would inherit that."""
 
 
 class ProcessDiedError(StageError):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -114,6 +117,29 @@ def test_a_death_that_is_guessed_at_shows_the_words_it_is_guessed_from(
     assert "(NCCL error: unhandled cuda error, out of memory)" in died.value.line
     with pytest.raises(RuntimeError, match="shapes"), telling_of_deaths("train"):
         raise RuntimeError("shapes don't match")
+
+
+@pytest.mark.parametrize("words", ["gloo: connection closed", None])
+def test_a_second_word_of_a_death_does_not_end_who_is_about_to_tell_it(
+    words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    usual = signal.getsignal(signal.SIGTERM)
+
+    def hears() -> None:
+        if words:
+            raise RuntimeError(words)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+
+    try:
+        with pytest.raises(ProcessDiedError), telling_of_deaths("train"):
+            hears()
+        # By its usual handler, this would end the tests.
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, usual)
 
 
 def test_one_process_does_not_spread_its_batch_over_several_gpus(
