@@ -14,7 +14,7 @@ from prerouter.core.protocols import Progress
 from prerouter.core.records import PairedScore, Reject, Route, RoutingCase, Split, SplitAssignment
 from prerouter.recipe.cases import TableSource
 from prerouter.recipe.recipe import Recipe, load_recipe
-from prerouter.training.reporters import lacking
+from prerouter.training.reporters import asked_by, lacking
 
 BATCH = 256
 
@@ -320,11 +320,5 @@ def _not_installed(recipe: Recipe) -> list[str]:
         for package, extra in needed.items()
         if util.find_spec(package) is None
     ]
-    trackers = {
-        "train.sft.report_to": recipe.train.sft.get("report_to") if recipe.train else None,
-        "classify.arguments.report_to": recipe.classify.arguments.get("report_to")
-        if recipe.classify
-        else None,
-    }
-    absent = {package for key, asked in trackers.items() for package in lacking(asked, key)}
+    absent = {name for key, asked in asked_by(recipe).items() for name in lacking(asked, key)}
     return told + [f"not installed here: {name} (pip install {name})" for name in sorted(absent)]

@@ -14,7 +14,7 @@ from prerouter.sources.people import missing_table
 from prerouter.sources.traces import missing_traces
 from prerouter.stages.cases import missing_sources
 from prerouter.training.lengths import check_chat_template
-from prerouter.training.reporters import check_names
+from prerouter.training.reporters import asked_by, check_names
 
 
 def unmet(recipe: Recipe) -> list[PrerouterError]:
@@ -33,12 +33,8 @@ def unmet(recipe: Recipe) -> list[PrerouterError]:
             errors.append(InputError(model, "no such folder", next_step=f"mend {key}.model"))
         elif model and Path(model).is_dir():
             errors += _caught(check_chat_template, f"{key}.model", Path(model))
-    if recipe.train:
-        asked = recipe.train.sft.get("report_to")
-        errors += _caught(check_names, asked, "train.sft.report_to")
-    if recipe.classify:
-        asked = recipe.classify.arguments.get("report_to")
-        errors += _caught(check_names, asked, "classify.arguments.report_to")
+    for key, asked in asked_by(recipe).items():
+        errors += _caught(check_names, asked, key)
     if recipe.publish:
         errors += _caught(may_replace, recipe.published_dir, recipe.name)
     return errors

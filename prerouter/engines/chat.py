@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from prerouter.core.errors import RecipeError
 from prerouter.core.records import Message
-from prerouter.prompts.system_turn import check_system_turn
+from prerouter.prompts.system_turn import check_tokenizer
 
 OPEN_THINKING = "<think>"
 
@@ -18,7 +17,7 @@ def check_chat(tokenizer: Any, model: str) -> None:
     takes no system turn, with which every prompt here begins."""
     if getattr(tokenizer, "chat_template", None) is None:
         raise RecipeError(model, "has no chat template", "an instruction-tuned model")
-    check_system_turn(model, model, partial(tokenizer.apply_chat_template, tokenize=False))
+    check_tokenizer(model, model, tokenizer)
 
 
 def encode_chat(

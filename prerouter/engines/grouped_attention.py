@@ -8,8 +8,9 @@ without the copies.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
+
+from prerouter.engines.attention import is_plain_attention, register
 
 if TYPE_CHECKING:
     import torch
@@ -20,18 +21,11 @@ NAME = "prerouter_grouped"
 def one_query_attention(model: Any) -> str:
     """Name of the attention to write tokens with on a CPU: the grouped one where the model's own is
     the plain one, else its own matrix products."""
+    from transformers.masking_utils import eager_mask
+
     if not is_plain_attention(model):
         return "eager"
-    _register()
-    return NAME
-
-
-def is_plain_attention(model: Any) -> bool:
-    """Whether a model's attention has no caps and no sinks, which is told by its code."""
-    from transformers.models.llama import modeling_llama
-
-    own = getattr(sys.modules[type(model).__module__], "eager_attention_forward", None)
-    return own is not None and _code(own) == _code(modeling_llama.eager_attention_forward)
+    return register(NAME, grouped_attention, eager_mask)
 
 
 def grouped_attention(
@@ -43,9 +37,9 @@ def grouped_attention(
     scaling: float,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Softmax attention. `query` has shape (rows, heads, tokens, size),
-    `key` (rows, key heads, length, size), `value` the same with a size of its own, the mask is
-    added; gives (rows, tokens, heads, value size)."""
+    """Softmax attention. `query` has shape (rows, heads, tokens, size), `key` (rows, key heads,
+    length, size), `value` the same with a size of its own, the mask is added; gives (rows, tokens,
+    heads, value size)."""
     import torch
 
     rows, heads, tokens, size = query.shape
@@ -59,16 +53,3 @@ def grouped_attention(
     weights = torch.softmax(scores, dim=-1)
     mixed = weights.view(rows, key_heads, group * tokens, length) @ value
     return mixed.view(rows, heads, tokens, -1).transpose(1, 2).contiguous(), None
-
-
-def _register() -> None:
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface, eager_mask
-
-    AttentionInterface.register(NAME, grouped_attention)
-    AttentionMaskInterface.register(NAME, eager_mask)
-
-
-def _code(function: Any) -> tuple[object, ...]:
-    code = function.__code__
-    return code.co_code, code.co_consts, code.co_names

@@ -13,7 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from prerouter.engines.grouped_attention import is_plain_attention
+from prerouter.engines.attention import (
+    attending_by,
+    is_plain_attention,
+    is_plain_cache,
+    register,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -36,30 +41,20 @@ _BLOCK = 256
 def packs(model: Any) -> bool:
     """Whether a model's attention is the plain one, over all tokens before: what is computed here.
     A sliding window or a recurrent state is another."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
+    from transformers.cache_utils import DynamicCache
 
-    if not is_plain_attention(model):
-        return False
-    layers = DynamicCache(config=model.config).layers
-    return all(type(layer) is DynamicLayer for layer in layers)
+    return is_plain_attention(model) and is_plain_cache(DynamicCache(config=model.config))
 
 
 @contextlib.contextmanager
 def packed(model: Any, lengths: Sequence[int]) -> Iterator[None]:
     """Within it, `model` reads one row of prompts of these lengths, in one thread at a time."""
-    from transformers import AttentionInterface
-    from transformers.masking_utils import AttentionMaskInterface
-
-    AttentionInterface.register(NAME, packed_attention)
-    AttentionMaskInterface.register(NAME, _no_mask)
-    usual = model.config._attn_implementation
-    model.set_attn_implementation(NAME)
     token = _PACK.set(lengths)
     try:
-        yield
+        with attending_by(model, register(NAME, packed_attention, _no_mask)):
+            yield
     finally:
         _PACK.reset(token)
-        model.set_attn_implementation(usual)
 
 
 def packed_attention(

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prerouter.engines import packed_attention
+from prerouter.engines.attention import is_plain_cache
 from prerouter.engines.batches import Prefix
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class PromptReader:
         ids = torch.tensor([common])
         with torch.inference_mode():
             cache = self._forward(ids, torch.ones_like(ids), None, 0)[0].past_key_values
-        if _is_plain(cache):
+        if is_plain_cache(cache):
             self._shared, self._cache = common, cache
 
     def prefill(self, prompts: Sequence[list[int]]) -> Prefix:
@@ -141,7 +142,7 @@ class PromptReader:
         holds unchanged: shape (prompts, tokens, vocabulary)."""
         import torch
 
-        if not _is_plain(prefix.cache):
+        if not is_plain_cache(prefix.cache):
             # What has left a window, or went into a state, does not come back: all is read again.
             whole = [[*prompt, *given] for prompt in prompts]
             logits: torch.Tensor = self._forward(*self._padded(whole), keep=len(given))[0].logits
@@ -301,11 +302,3 @@ def _common_start(prompts: Sequence[list[int]]) -> list[int]:
             break
         count += 1
     return low[: min(count, min(map(len, prompts)) - 1)]
-
-
-def _is_plain(cache: Any) -> bool:
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
-    return type(cache) is DynamicCache and all(
-        type(layer) is DynamicLayer for layer in cache.layers
-    )

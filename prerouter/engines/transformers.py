@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from prerouter.core.errors import MissingDependencyError, RecipeError
@@ -20,6 +20,7 @@ from prerouter.core.protocols import (
     Sampling,
 )
 from prerouter.core.records import Message
+from prerouter.engines.attention import attending_by
 from prerouter.engines.batches import Prefix, PromptState, Row
 from prerouter.engines.chat import OPEN_THINKING, check_chat, encode_chat
 from prerouter.engines.choices import choice_endings
@@ -295,17 +296,11 @@ class TransformersModel:
         text = self._tokenizer.decode(row.tokens, skip_special_tokens=False).lstrip()
         return not text or text.startswith(("{", "`", OPEN_THINKING))
 
-    @contextlib.contextmanager
-    def _one_query_a_row(self) -> Iterator[None]:
-        """On CPU, plain matrix products read one token a row faster than the fused kernel does;
-        the fused kernel is the one for whole prompts, in speed and in memory."""
-        usual = self._model.config._attn_implementation
-        if self._device == "cpu":
-            self._model.set_attn_implementation(one_query_attention(self._model))
-        try:
-            yield
-        finally:
-            self._model.set_attn_implementation(usual)
+    def _one_query_a_row(self) -> contextlib.AbstractContextManager[None]:
+        """On CPU, plain matrix products read one token a row faster than the fused kernel does."""
+        if self._device != "cpu":
+            return contextlib.nullcontext()
+        return attending_by(self._model, one_query_attention(self._model))
 
     def _completion(self, row: Row, sampling: Sampling, seconds: float) -> Completion:
         if error := not_finite(row.entropies):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from prerouter.core.errors import InputError
 
@@ -10,6 +12,11 @@ Render = Callable[[list[dict[str, str]]], str]
 """A chat template: messages to text."""
 
 _SYSTEM, _USER = "first words", "second words"
+
+
+def check_tokenizer(place: str, model: str, tokenizer: Any) -> None:
+    """`check_system_turn` for a tokenizer of transformers, which has a chat template."""
+    check_system_turn(place, model, partial(tokenizer.apply_chat_template, tokenize=False))
 
 
 def check_system_turn(place: str, model: str, render: Render) -> None:

@@ -9,14 +9,10 @@ from pydantic import Field, model_validator
 
 from prerouter.core.records import Split
 from prerouter.recipe.base import Section
-from prerouter.recipe.route import RouterName
+from prerouter.recipe.route import CLASSICAL, RouterName
 
 GIVES_P_LC: tuple[RouterName, ...] = (
-    "decision_tree",
-    "random_forest",
-    "logistic_regression",
-    "gradient_boosting",
-    "nearest_neighbours",
+    *CLASSICAL,
     "probe_router",
     "classifier",
     "student_decide",

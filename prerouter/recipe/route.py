@@ -16,16 +16,21 @@ from prerouter.recipe.hub import Language, Licence, RepoId
 from prerouter.recipe.judge import LabelledTriples
 from prerouter.recipe.probe_router import ProbeRouterSection
 
-RouterName = Literal[
-    "always_rag",
-    "always_lc",
-    "task_majority",
-    "guideline",
+ClassicalKind = Literal[
     "decision_tree",
     "random_forest",
     "logistic_regression",
     "gradient_boosting",
     "nearest_neighbours",
+]
+CLASSICAL: tuple[ClassicalKind, ...] = get_args(ClassicalKind)
+
+RouterName = Literal[
+    "always_rag",
+    "always_lc",
+    "task_majority",
+    "guideline",
+    ClassicalKind,
     "probe_router",
     "classifier",
     "student_before",

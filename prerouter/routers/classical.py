@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from prerouter.core.errors import CheckpointError, StageError
 from prerouter.core.records import Decision, Label, MetadataSetting, Route, RoutingCase, by_cost
 from prerouter.measures.features import FEATURE_VERSION, FEATURES
+from prerouter.recipe.route import ClassicalKind
 from prerouter.retrieval.embedding import SentenceEmbedder
-from prerouter.routers.pipelines import ClassicalKind, blank_input, matrix, new_pipeline
+from prerouter.routers.pipelines import blank_input, matrix, new_pipeline
 from prerouter.routers.skops_file import (
     ABOUT_FILE,
     SkopsAbout,

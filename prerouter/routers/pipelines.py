@@ -11,22 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from prerouter.core.records import MetadataSetting, RoutingCase
 from prerouter.measures.features import FEATURES, case_features
 from prerouter.measures.words import fold, split_words
+from prerouter.recipe.route import ClassicalKind
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
-
-ClassicalKind = Literal[
-    "decision_tree",
-    "random_forest",
-    "logistic_regression",
-    "gradient_boosting",
-    "nearest_neighbours",
-]
 
 QUESTION = "question"
 """The column that holds the question's words, where a kind reads them."""

@@ -8,17 +8,13 @@ from prerouter.core.errors import PrerouterError, RecipeError
 from prerouter.core.records import ROUTES, MissingReason, Reference, Split, SplitAssignment
 from prerouter.measures.qa import METRICS
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.route import BY_ENTROPY, RouterName
+from prerouter.recipe.route import BY_ENTROPY, CLASSICAL, RouterName
 from prerouter.recipe.scores import AnswerSection
 from prerouter.sources.loaded import Loaded
 
 FITTED: tuple[RouterName, ...] = (
     "task_majority",
-    "decision_tree",
-    "random_forest",
-    "logistic_regression",
-    "gradient_boosting",
-    "nearest_neighbours",
+    *CLASSICAL,
     "probe_router",
 )
 """Routers that learn from the labels of the train split when they route."""

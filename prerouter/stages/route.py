@@ -23,14 +23,13 @@ from prerouter.prompts.checks import CHECK_FORMS
 from prerouter.prompts.render import prompt_hash
 from prerouter.publishing.checkpoint import ROUTER_FILE
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.route import RouterName
+from prerouter.recipe.route import ClassicalKind, RouterName
 from prerouter.routers.classical import ClassicalRouter
 from prerouter.routers.classifier import ClassifierRouter
 from prerouter.routers.fixed import AlwaysLc, AlwaysLongRag, AlwaysRag, TaskMajority
 from prerouter.routers.guideline import GuidelineRouter, guideline_hash
 from prerouter.routers.importances import permutation_importances
 from prerouter.routers.learned import LearnedRouter
-from prerouter.routers.pipelines import ClassicalKind
 from prerouter.routers.probe import HeadSettings, ProbeAbout, ProbedModel, ProbeRouter
 from prerouter.routers.skops_file import ABOUT_FILE, read_about
 from prerouter.runs.manifest import write_json

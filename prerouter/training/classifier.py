@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +17,7 @@ from pydantic import Field
 from prerouter.core.errors import InputError, RecipeError, StageError
 from prerouter.core.protocols import Progress
 from prerouter.core.records import ROUTES, Count, Message, Reject, Route
-from prerouter.prompts.system_turn import check_system_turn
+from prerouter.prompts.system_turn import check_tokenizer
 from prerouter.recipe.classify import ClassifySection
 from prerouter.runs.processes import check_launch, world_size
 from prerouter.training import resume
@@ -199,8 +198,7 @@ def load_encoder(model_path: str, revision: str | None) -> tuple[PreTrainedToken
     """
     tokenizer = read_tokenizer("classify.model", model_path, revision)
     if tokenizer.chat_template is not None:
-        render = partial(tokenizer.apply_chat_template, tokenize=False)
-        check_system_turn("classify.model", model_path, render)
+        check_tokenizer("classify.model", model_path, tokenizer)
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token is None:
             raise InputError("classify.model", f"{model_path} has no padding token")

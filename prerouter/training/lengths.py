@@ -40,7 +40,7 @@ def prompt_tokenizer(folder: Path) -> PromptTokenizer:
             "chat_template.jinja, or the key in tokenizer_config.json",
         )
     template = _compile(source, folder)
-    check_chat_template(str(folder), folder)
+    _check_turns(str(folder), folder, template)
 
     def encode(prompts: Sequence[Sequence[Message]], thinking: bool | None) -> list[list[int]]:
         switch = {} if thinking is None else {"enable_thinking": thinking}
@@ -65,8 +65,11 @@ def check_chat_template(place: str, folder: Path) -> None:
     no system turn."""
     source = _template_source(folder)
     if source is not None:
-        template = _compile(source, folder)
-        check_system_turn(place, str(folder), lambda chat: str(template.render(messages=chat)))
+        _check_turns(place, folder, _compile(source, folder))
+
+
+def _check_turns(place: str, folder: Path, template: Any) -> None:
+    check_system_turn(place, str(folder), lambda chat: str(template.render(messages=chat)))
 
 
 def _read_tokenizer(folder: Path) -> Tokenizer:

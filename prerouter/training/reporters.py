@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prerouter.core.errors import RecipeError
+from prerouter.recipe.recipe import Recipe
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -27,6 +28,16 @@ PACKAGES: Mapping[str, str] = {
     "trackio": "trackio",
     "wandb": "wandb",
 }
+
+
+def asked_by(recipe: Recipe) -> dict[str, object]:
+    """What a recipe asks for as `report_to`, by the key that asks."""
+    asked: dict[str, object] = {}
+    if recipe.train:
+        asked["train.sft.report_to"] = recipe.train.sft.get("report_to")
+    if recipe.classify:
+        asked["classify.arguments.report_to"] = recipe.classify.arguments.get("report_to")
+    return asked
 
 
 def check_names(asked: object, key: str) -> list[str]:

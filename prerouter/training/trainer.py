@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from importlib import util
 from typing import TYPE_CHECKING, Any, Literal
 
 from prerouter.core.errors import InputError, MissingDependencyError, RecipeError
-from prerouter.prompts.system_turn import check_system_turn
+from prerouter.prompts.system_turn import check_tokenizer
 from prerouter.recipe.engine import Dtype
 from prerouter.recipe.train import LoraSection, TrainSection, WatchSection
 from prerouter.training.examples import TokenisedExample, as_chat
@@ -53,8 +52,7 @@ def load_tokenizer(model_path: str, revision: str | None) -> PreTrainedTokenizer
         raise InputError(
             "train.model", f"{model_path} has no chat template", "an instruction-tuned model"
         )
-    render = partial(tokenizer.apply_chat_template, tokenize=False)
-    check_system_turn("train.model", model_path, render)
+    check_tokenizer("train.model", model_path, tokenizer)
     return tokenizer
 
 
