@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from prerouter.engines.attention import (
@@ -34,8 +36,11 @@ MULTIPLE = 16
 # Not every model hands a keyword on to its attention.
 _PACK: ContextVar[Sequence[int]] = ContextVar("_PACK")
 
-# Queries at once: scores that a cache holds, and few that lie after their query.
-_BLOCK = 256
+# Queries of a prompt at once: few of the scores lie after their query, where they are for nothing.
+_BLOCK = 96
+
+# Scores at once, which a CPU's cache holds.
+_SCORES = 1 << 19
 
 
 def packs(model: Any) -> bool:
@@ -67,7 +72,7 @@ def packed_attention(
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal softmax attention within each prompt that is `packed`; filling behind them gives
-    zeros. The products run over blocks of queries, with no key that lies after a whole block.
+    zeros. Prompts of about the same length are the rows of one batch, read in blocks of queries.
 
     `query` has shape (1, heads, tokens, size), `key` (1, key heads, shared + tokens, size), `value`
     the same with a size of its own: first what all prompts share. Gives (1, tokens, heads, value
@@ -79,32 +84,82 @@ def packed_attention(
         raise ValueError("a mask of the model's own says which tokens are seen")
     heads, tokens, size = query.shape[1:]
     key_heads, length = key.shape[1:3]
-    group, shared = heads // key_heads, length - tokens
+    shared = length - tokens
+    asking = query[0].transpose(0, 1).reshape(tokens * heads, size)
+    keys, values = (given[0].reshape(key_heads * length, -1) for given in (key, value))
     later = query.new_full((_BLOCK, _BLOCK), float("-inf")).triu_(1)
-    mixed = query.new_zeros(tokens, heads, value.shape[-1])
-    start = 0
-    for count in _PACK.get():
-        keys, values = (_seen(given[0], shared, start, count) for given in (key, value))
-        for first in range(0, count, _BLOCK):
-            last = min(first + _BLOCK, count)
-            rows = slice(start + first, start + last)
-            queries = query[0, :, rows].reshape(key_heads, -1, size) * scaling
-            scores = queries @ keys[:, : shared + last].mT
-            block = scores.view(key_heads, group, last - first, shared + last)
+    # The last row takes what padding asks for.
+    mixed = value.new_zeros(tokens * heads + 1, value.shape[-1])
+    for group in _groups(tuple(_PACK.get()), heads, key_heads, tokens, shared):
+        batch = (group.count * key_heads, shared + group.width, -1)
+        seen, told = (rows.index_select(0, group.seen).view(batch) for rows in (keys, values))
+        for first, read, written in group.blocks:
+            last = min(first + _BLOCK, group.width)
+            queries = asking.index_select(0, read).mul_(scaling).view(batch[0], -1, size)
+            scores = queries @ seen[:, : shared + last].mT
+            block = scores.view(batch[0], -1, last - first, shared + last)
             block[..., shared + first :] += later[: last - first, : last - first]
             # Summed in float32 inside, whatever the scores are.
-            found = torch.softmax(scores, dim=-1) @ values[:, : shared + last]
-            mixed[rows] = found.view(heads, last - first, -1).transpose(0, 1)
-        start += count
-    return mixed[None], None
+            found = torch.softmax(scores, dim=-1) @ told[:, : shared + last]
+            mixed.index_copy_(0, written, found.view(-1, mixed.shape[-1]))
+    return mixed[:-1].view(1, tokens, heads, -1), None
 
 
-def _seen(given: torch.Tensor, shared: int, start: int, count: int) -> torch.Tensor:
-    """What all prompts share, and one prompt's own, shape (key heads, shared + count, size)."""
+@dataclass(frozen=True)
+class _Group:
+    """Prompts that are read as one batch: `count` of them, the longest of `width` tokens. `seen`
+    are the rows of their keys; a block has its first query, the rows of its queries, and the rows
+    that its answers go to."""
+
+    count: int
+    width: int
+    seen: torch.Tensor
+    blocks: list[tuple[int, torch.Tensor, torch.Tensor]]
+
+
+@lru_cache(maxsize=1)  # It is the same for all layers.
+def _groups(
+    lengths: tuple[int, ...], heads: int, key_heads: int, tokens: int, shared: int
+) -> list[_Group]:
+    """Where the prompts' queries, a row a token and head, and their keys, a row a head and token,
+    lie, for batches in which the heads of one group of queries are the rows of one product."""
     import torch
 
-    own = given[:, shared + start : shared + start + count]
-    return torch.cat([given[:, :shared], own], dim=1) if shared else own
+    key_head = torch.arange(key_heads)[:, None, None, None]
+    head = torch.arange(heads).view(key_heads, 1, -1, 1)
+    groups, start = [], 0
+    for some in _alike(lengths, heads, shared):
+        own = torch.tensor(lengths[some])[:, None]
+        starts = start + own.cumsum(dim=0) - own
+        start += int(own.sum())
+        width = int(own.max())
+        column = torch.arange(width)
+        place = (starts + column).clamp(max=tokens - 1)
+        before = torch.arange(shared).expand(len(own), shared)
+        seen = key_head * (shared + tokens) + torch.cat([before, shared + place], dim=1)[:, None]
+        read = place[:, None] * heads + head
+        written = torch.where(column < own, place, tokens)[:, None] * heads + head
+        blocks = []
+        for first in range(0, width, _BLOCK):
+            rows = slice(first, first + _BLOCK)
+            to = written[..., rows].clamp(max=tokens * heads)
+            blocks.append((first, read[..., rows].flatten(), to.flatten()))
+        groups.append(_Group(len(own), width, seen.flatten(), blocks))
+    return groups
+
+
+def _alike(lengths: Sequence[int], heads: int, shared: int) -> Iterator[slice]:
+    """Prompts for one batch, in their order: padding is at most a quarter of it, and a block's
+    scores are few enough."""
+    start = width = total = 0
+    for place, length in enumerate(lengths):
+        count, most = place + 1 - start, max(width, length)
+        scores = count * heads * min(most, _BLOCK) * (shared + most)
+        if count > 1 and (scores > _SCORES or 3 * count * most > 4 * (total + length)):
+            yield slice(start, place)
+            start, width, total = place, 0, 0
+        width, total = max(width, length), total + length
+    yield slice(start, len(lengths))
 
 
 def packs_of(lengths: Sequence[int]) -> Iterator[slice]:
