@@ -1,20 +1,35 @@
-"""What the passages of answers were found by, so that only answers from others are stale."""
+"""What each answer is made of, so that only answers from something else are stale."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from prerouter.answering.prompted import answer_key
-from prerouter.core.records import Route, RoutingCase
+from prerouter.core.records import DocumentFile, Reference, Route, RoutingCase
+from prerouter.prompts.answer import render_lc, render_rag
 from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.shaping import shaping_retrieval
-from prerouter.runs.manifest import write_json
+from prerouter.runs.made_of import digest_of, keep_made_of, keeps_made_of
 from prerouter.runs.stage import StageRun
 
-LONG_RAG_JSON = "long_rag.json"
-RETRIEVAL_JSON = "retrieval.json"
+# Where an earlier version told how passages were found.
+_LONG_RAG_JSON = "long_rag.json"
+_RETRIEVAL_JSON = "retrieval.json"
+
+
+def retrieval_of(recipe: Recipe) -> dict[Route, RetrievalSection]:
+    """How each route that retrieves does so."""
+    assert recipe.retrieval is not None
+    assert recipe.answer is not None
+    found = {Route.RAG: recipe.retrieval}
+    if Route.LONG_RAG in recipe.answer.routes:
+        units = recipe.answer.long_rag.model_dump(exclude={"top_k"})
+        found[Route.LONG_RAG] = recipe.retrieval.model_copy(update=units)
+    return found
 
 
 def retrieval_by(recipe: Recipe) -> dict[str, Any] | None:
@@ -24,34 +39,81 @@ def retrieval_by(recipe: Recipe) -> dict[str, Any] | None:
     return shaping_retrieval(recipe.retrieval.model_dump(mode="json"))
 
 
-def found_otherwise(run: StageRun, cases: Iterable[RoutingCase]) -> set[str]:
-    """The keys of answers whose passages were found otherwise than is asked for now. A change of
-    that costs the other routes no answer."""
-    assert run.recipe.answer is not None
-    routes: set[Route] = set()
-    if _kept(run, LONG_RAG_JSON) != run.recipe.answer.long_rag.model_dump(mode="json"):
-        routes |= {Route.LONG_RAG}
-    if _kept(run, RETRIEVAL_JSON) != retrieval_by(run.recipe):
-        routes |= {Route.RAG, Route.LONG_RAG}
-    return {answer_key(case.case_id, route) for case in cases for route in routes}
+@dataclass(frozen=True)
+class Asking:
+    """All that is to be answered: references by question, files by document."""
+
+    cases: list[RoutingCase]
+    references: dict[str, Reference]
+    files: dict[str, DocumentFile]
+
+    @classmethod
+    def of(cls, run: StageRun) -> Asking:
+        return cls(
+            list(run.read("cases/rows.jsonl", RoutingCase)),
+            {r.question_id: r for r in run.read("cases/references.jsonl", Reference)},
+            {f.document_id: f for f in run.read("cases/documents.jsonl", DocumentFile)},
+        )
+
+    def reference(self, case: RoutingCase) -> Reference:
+        known = self.references.get(case.question_id)
+        return known or Reference(question_id=case.question_id)
 
 
-def adopt(run: StageRun) -> None:
-    """Write down what answers of an earlier version, which left no such file, were found by: first
-    of all, since a stop and another start would not know it any more."""
-    path = run.folder / RETRIEVAL_JSON
-    if not path.exists() and run.before is not None:
-        before = run.before.sections.get("retrieval")
-        write_json(path, before and shaping_retrieval(before))
+def made_of(
+    asking: Asking,
+    routes: Iterable[Route],
+    found_by: Mapping[str, Any] | None,
+    long_rag: Mapping[str, Any],
+) -> dict[str, str]:
+    """A digest for each answer, in the order of the cases, of what it depends on beside the section
+    `answer`: question, document and answering model; on a route that retrieves, how. Who reads the
+    whole document knows nothing of `rag`.
+
+    `found_by` is `retrieval_by`, without which the evidence reader answers.
+    """
+    routes, found = tuple(routes), {}
+    for case in asking.cases:
+        reference, file = asking.reference(case), asking.files.get(case.document.document_id)
+        model, rag = (it.model_dump(mode="json") for it in (case.answer_model, case.rag))
+        for route in routes:
+            parts: list[object] = [file and file.sha256, model]
+            if found_by is None:
+                parts += [case.model_dump(mode="json"), reference.model_dump(mode="json")]
+            else:
+                render = render_lc if route is Route.LC else render_rag
+                messages = render(case, (), reference.choices)
+                parts += [message.model_dump(mode="json") for message in messages]
+            if found_by is not None and route is Route.RAG:
+                parts += [rag, found_by]
+            if found_by is not None and route is Route.LONG_RAG:
+                # It has units and a top_k of its own.
+                parts += [{**rag, **found_by, **long_rag}]
+            found[answer_key(case.case_id, route)] = digest_of(*parts)
+    return found
 
 
-def keep_finding(run: StageRun) -> None:
-    """Tell what the answers that stand were found by, once those found otherwise are gone."""
-    assert run.recipe.answer is not None
-    write_json(run.folder / LONG_RAG_JSON, run.recipe.answer.long_rag.model_dump(mode="json"))
-    write_json(run.folder / RETRIEVAL_JSON, retrieval_by(run.recipe))
+def made_now(asking: Asking, recipe: Recipe) -> dict[str, str]:
+    """`made_of` as the recipe asks for it."""
+    assert recipe.answer is not None
+    long_rag = recipe.answer.long_rag.model_dump(mode="json")
+    return made_of(asking, recipe.routes, retrieval_by(recipe), long_rag)
 
 
-def _kept(run: StageRun, file: str) -> Any:
+def adopt(run: StageRun, asking: Asking) -> None:
+    """Write down what answers of an earlier version were made of, which told less of it: the cases
+    are the same, or the stage had begun anew, but passages may have been found otherwise."""
+    if run.before is None or keeps_made_of(run.folder):
+        return
+    told = run.before.sections
+    found_by = _kept(run, _RETRIEVAL_JSON, told.get("retrieval"))
+    long_rag = _kept(run, _LONG_RAG_JSON, told.get("answer.long_rag"))
+    found_by = found_by and shaping_retrieval(found_by)
+    keep_made_of(run.folder, made_of(asking, run.recipe.routes, found_by, long_rag or {}))
+    for file in (_RETRIEVAL_JSON, _LONG_RAG_JSON):
+        (run.folder / file).unlink(missing_ok=True)
+
+
+def _kept(run: StageRun, file: str, otherwise: Any) -> Any:
     path = run.folder / file
-    return json.loads(path.read_bytes()) if path.exists() else None
+    return json.loads(path.read_bytes()) if path.exists() else otherwise

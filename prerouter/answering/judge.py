@@ -59,6 +59,12 @@ class JudgeRequest:
     def key(self) -> str:
         return judgement_key(self.case_id, self.routes[0], self.repeat)
 
+    @property
+    def made_of(self) -> list[object]:
+        """All that the judgement depends on beside the recipe's section, as plain data."""
+        messages = [message.model_dump(mode="json") for message in self.request.messages]
+        return [messages, self.request.seed, list(self.routes)]
+
 
 class JudgedArm(Record):
     """An arm's readable grades in the order of their repeats, and how far they lie apart.

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from prerouter.core.protocols import Completion, Engine, GenerationRequest, Sampling
+from prerouter.core.protocols import Completion, Engine, FinishReason, GenerationRequest, Sampling
 from prerouter.core.records import Answer, MissingReason, Reject, Route, RoutingCase, Span
 from prerouter.prompts.answer import DECLINE
 from prerouter.prompts.trace import TraceError, TraceReason, bare_reply
@@ -43,12 +43,17 @@ def answer_key(case_id: str, route: Route) -> str:
 
 
 def generate_answers(
-    prompts: Sequence[Prompted], engine: Engine, sampling: Sampling
+    prompts: Sequence[Prompted],
+    engine: Engine,
+    sampling: Sampling,
+    *,
+    keep_cut_off: bool = False,
 ) -> Generator[Answer | Reject, None, None]:
     """An Answer for each prompt, as they get done, with entropies where `sampling` asks for them.
 
-    A failed call, a reply that was cut off and one that is empty are Rejects with their reason (a
-    MissingReason); `transient` where the call may be made again.
+    A failed call, a reply that was cut off (unless those are to be kept, and it is past its
+    thinking) and one that is empty are Rejects with their reason (a MissingReason); `transient`
+    where the call may be made again.
     """
     asked = [prompt for prompt in prompts if prompt.request is not None]
     for prompt in prompts:
@@ -61,7 +66,7 @@ def generate_answers(
         for index, completion in completions:
             prompt = asked[index]
             try:
-                _, text = bare_reply(completion.text, completion.finish_reason)
+                _, text = bare_reply(completion.text, _finish(completion, keep_cut_off))
             except TraceError as error:
                 yield Reject(
                     stage="answer",
@@ -73,6 +78,11 @@ def generate_answers(
                 )
                 continue
             yield _answer(prompt, text, completion)
+
+
+def _finish(completion: Completion, keep_cut_off: bool) -> FinishReason:
+    kept = keep_cut_off and completion.finish_reason == "length"
+    return "stop" if kept else completion.finish_reason
 
 
 def _answer(prompt: Prompted, text: str, completion: Completion) -> Answer:
@@ -87,6 +97,7 @@ def _answer(prompt: Prompted, text: str, completion: Completion) -> Answer:
         seconds=prompt.seconds + completion.seconds,
         retrieved=prompt.retrieved,
         document_cut=prompt.document_cut,
+        cut_off=completion.finish_reason == "length",
         entropies=completion.entropies,
         entropies_are_bounds=completion.entropies_are_bounds,
     )

@@ -37,6 +37,7 @@ class AnsweringModel:
     temperature: float = 0.0
     top_p: float = 1.0
     seed: int = 0
+    keep_cut_off: bool = False
 
     def answer(
         self, documents: Sequence[tuple[str, Sequence[Asked]]]
@@ -52,7 +53,9 @@ class AnsweringModel:
             ]
             for thinking in (False, True):
                 some = [it for it in prompts if it.case.answer_model.thinking is thinking]
-                yield from generate_answers(some, self.engine, self.sampling(thinking))
+                yield from generate_answers(
+                    some, self.engine, self.sampling(thinking), keep_cut_off=self.keep_cut_off
+                )
 
     def sampling(self, thinking: bool) -> Sampling:
         """How every answer is generated."""

@@ -157,7 +157,7 @@ class Answer(Record):
     """What one route answered, or why it did not: exactly one of `text` and `missing`.
 
     `entropies` are bits of the first tokens written; true ones may be higher where
-    `entropies_are_bounds`.
+    `entropies_are_bounds`. A text that is `cut_off` reached the token limit, and was kept.
     """
 
     case_id: Identifier
@@ -169,6 +169,7 @@ class Answer(Record):
     seconds: Annotated[float, Field(ge=0)] | None = None
     retrieved: tuple[Span, ...] = ()
     document_cut: bool = False
+    cut_off: bool = False
     entropies: tuple[float, ...] = ()
     entropies_are_bounds: bool = False
 

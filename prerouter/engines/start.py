@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from prerouter.core.protocols import Engine
 from prerouter.recipe.engine import EngineSection, RayEngine, TransformersEngine, VllmEngine
 
@@ -29,3 +31,29 @@ def start_engine(section: EngineSection) -> Engine:
     from prerouter.engines.openai import OpenAIServer
 
     return OpenAIServer(section)
+
+
+class RunningEngine:
+    """One engine at a time, for all that ask for an equal section. It runs until another is asked
+    for: beside it, a second one may find no memory."""
+
+    def __init__(self, start: Callable[[EngineSection], Engine]) -> None:
+        self._start = start
+        self._running: list[tuple[EngineSection, Engine]] = []
+
+    def make_way(self, section: EngineSection) -> None:
+        """Let go of what runs, unless it is this section's."""
+        if self._running and self._running[0][0] != section:
+            self._running.clear()
+
+    def of(self, section: EngineSection) -> Engine:
+        self.make_way(section)
+        if not self._running:
+            self._running.append((section, self._start(section)))
+        return self._running[0][1]
+
+    def side_by_side(self, sections: Mapping[str, EngineSection]) -> list[str]:
+        """The names of `sections` in an order that starts no engine twice, nor the running one."""
+        known = [section for section, _ in self._running]
+        known += [section for section in sections.values() if section not in known]
+        return sorted(sections, key=lambda name: known.index(sections[name]))

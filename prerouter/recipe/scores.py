@@ -74,6 +74,12 @@ class AnswerSection(Section):
     max_tokens: Annotated[int, Field(gt=0, description="of an answer, thinking included")] = 512
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    cut_off: Annotated[
+        Literal["refuse", "keep"],
+        Field(
+            description="an answer that reaches max_tokens: missing, or scored as far as it goes"
+        ),
+    ] = "refuse"
     documents_per_call: Annotated[int, Field(gt=0)] = 1
     routes: Routes = ROUTES
     long_rag: LongRagSection = LongRagSection()

@@ -49,10 +49,10 @@ class SelfRouteVerdict:
     """A verdict of one word, answerable or unanswerable, before anything is answered. p_lc is how
     likely the latter is, where words are asked for by their probability.
 
-    `engines` gives the model behind an answer model's name, `passages` the texts that were
-    retrieved for a case: none are a verdict by themselves, and no model is asked. None instead of
-    texts says that nobody knows them, and the case is undecided. `choices` are those of a
-    multiple-choice question.
+    `engines` gives the model behind an answer model's name, `in_turn` the order in which those of
+    several names are asked for, `passages` the texts that were retrieved for a case: none are a
+    verdict by themselves, and no model is asked. None instead of texts says that nobody knows them,
+    and the case is undecided. `choices` are those of a multiple-choice question.
     """
 
     def __init__(
@@ -62,27 +62,30 @@ class SelfRouteVerdict:
         passages: Callable[[RoutingCase], Sequence[str] | None],
         by: AskBy = AskBy.PROBABILITY,
         choices: Callable[[RoutingCase], Sequence[str]] = lambda case: (),
+        in_turn: Callable[[Sequence[str]], Sequence[str]] = list,
     ) -> None:
         self.name = name
         self._engines = engines
         self._passages = passages
         self._by = by
         self._choices = choices
+        self._in_turn = in_turn
 
     def route(self, cases: Sequence[RoutingCase]) -> Iterator[Decision]:
         texts = {case.case_id: self._passages(case) for case in cases}
         words: dict[str, Word] = {}
-        for name in dict.fromkeys(case.answer_model.name for case in cases):
-            asked = [c for c in cases if c.answer_model.name == name and texts[c.case_id]]
-            if asked:
-                requests = [
-                    GenerationRequest(
-                        render_verdict(case, texts[case.case_id] or (), self._choices(case))
-                    )
-                    for case in asked
-                ]
-                found = ask_word(self._engines(name), requests, VERDICTS, self._by)
-                words |= {case.case_id: word for case, word in zip(asked, found, strict=True)}
+        read = [case for case in cases if texts[case.case_id]]
+        names = list(dict.fromkeys(case.answer_model.name for case in read))
+        for name in self._in_turn(names):
+            asked = [case for case in read if case.answer_model.name == name]
+            requests = [
+                GenerationRequest(
+                    render_verdict(case, texts[case.case_id] or (), self._choices(case))
+                )
+                for case in asked
+            ]
+            found = ask_word(self._engines(name), requests, VERDICTS, self._by)
+            words |= {case.case_id: word for case, word in zip(asked, found, strict=True)}
         for case in cases:
             word = words.get(case.case_id)
             if texts[case.case_id] is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from prerouter.recipe.recipe import Recipe
-from prerouter.runs.manifest import read_manifest
-from prerouter.runs.stage import Stage, fingerprint_of, first_run
+from prerouter.runs.manifest import first_run, read_manifest
+from prerouter.runs.stage import Stage, fingerprint_of
 
 
 def check_ancestors(stage: Stage, recipe: Recipe, stages: Mapping[str, Stage]) -> None:

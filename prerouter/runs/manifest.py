@@ -30,14 +30,15 @@ class Fingerprint(Record):
     inputs: dict[str, str] = {}
 
     def differences(self, other: Fingerprint, but: Collection[str] = ()) -> list[str]:
-        """What changed from `self` to `other`, in words, the sections named `but` left out."""
+        """What changed from `self` to `other`, in words; sections and parents `but` left out."""
         found = []
         if self.schema_version != other.schema_version:
             found.append("the record schema changed")
         if self.seed != other.seed:
             found.append(f"seed: {self.seed} is now {other.seed}")
         found += _changed(_without(self.sections, but), _without(other.sections, but))
-        found += [f"{name} changed" for name in _keys_that_differ(self.parents, other.parents)]
+        parents = _without(self.parents, but), _without(other.parents, but)
+        found += [f"{name} changed" for name in _keys_that_differ(*parents)]
         found += [f"{name} changed" for name in _keys_that_differ(self.inputs, other.inputs)]
         return found
 
@@ -86,6 +87,14 @@ def read_manifest(folder: Path) -> Manifest | None:
         ) from None
 
 
+def first_run(stage: str, parent: str, problem: str) -> StageError:
+    return StageError(
+        stage,
+        f"needs {parent}, which {problem}",
+        next_step=f"run `prerouter {parent}` on this recipe first, or `prerouter run`",
+    )
+
+
 def read_started(folder: Path) -> Fingerprint | None:
     """What the rows in a stage's folder were begun for; None where nothing tells."""
     path = folder / STARTED
@@ -132,8 +141,8 @@ def installed_versions(*packages: str) -> dict[str, str]:
     return versions
 
 
-def _without(sections: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
-    return {name: section for name, section in sections.items() if name not in names}
+def _without(named: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: it for name, it in named.items() if name not in names}
 
 
 def _keys_that_differ(old: dict[str, Any], new: dict[str, Any]) -> list[str]:

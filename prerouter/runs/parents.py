@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from prerouter.core.errors import StageError
-from prerouter.runs.manifest import altered_files, read_manifest
-from prerouter.runs.stage import first_run
+from prerouter.runs.manifest import altered_files, first_run, read_manifest
 
 
 def unseen_models(run: Path) -> tuple[str, ...]:

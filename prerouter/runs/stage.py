@@ -16,6 +16,7 @@ from prerouter.core.errors import StageError
 from prerouter.core.protocols import Progress
 from prerouter.core.records import Record, Reject
 from prerouter.recipe.recipe import Recipe
+from prerouter.runs.made_of import keeps_made_of
 from prerouter.runs.manifest import (
     MANIFEST,
     STARTED,
@@ -23,6 +24,7 @@ from prerouter.runs.manifest import (
     Fingerprint,
     Manifest,
     altered_files,
+    first_run,
     installed_versions,
     read_manifest,
     read_started,
@@ -51,8 +53,10 @@ class Stage:
     file of the user's that may hold bad rows.
 
     `goes_on` names those of `sections` that say how much is done: where only they changed, the
-    stage goes on from the rows that stand. `retries` says whether a finished stage can make its
-    failed calls again: it reads its rejects by `reject_log` and wrote nothing in their place.
+    stage goes on from the rows that stand. `by_row` says that it does so where its parents changed,
+    too: it keeps what each row was made of (`runs.made_of`). `retries` says whether a finished
+    stage can make its failed calls again: it reads its rejects by `reject_log` and wrote nothing in
+    their place.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Stage:
     skips_bad: Callable[[Recipe], bool] = lambda recipe: False
     packages: tuple[str, ...] = ()
     goes_on: tuple[str, ...] = ()
+    by_row: bool = False
     retries: bool = False
     shared: bool = False  # several processes of a launcher can run it together
 
@@ -202,10 +207,11 @@ def _execute(
         changes = finished.fingerprint.differences(fingerprint) + lost
         if not changes and not (retry_failed and finished.retriable):
             return Outcome(stage.name, "passed over", finished)
-        anew = bool(lost or finished.fingerprint.differences(fingerprint, stage.goes_on))
+        goes_on = _goes_on(stage, folder, fingerprint)
+        anew = bool(lost or finished.fingerprint.differences(fingerprint, goes_on))
         why = "; ".join(changes) or f"{finished.retriable} failed calls are made again"
     elif not force and folder.exists():
-        changes = _changes_since_start(folder, fingerprint, stage.goes_on)
+        changes = _changes_since_start(stage, folder, fingerprint)
         anew = bool(changes)
         why = "; ".join(changes) or "goes on where it was stopped"
     if anew:
@@ -240,9 +246,8 @@ def _execute(
 def begun_for(stage: Stage, recipe: Recipe) -> bool:
     """Whether what lies in the stage's folder was made for what the recipe asks for now."""
     folder = recipe.run_dir / stage.name
-    return folder.exists() and not _changes_since_start(
-        folder, fingerprint_of(stage, recipe, False), stage.goes_on
-    )
+    fingerprint = fingerprint_of(stage, recipe, False)
+    return folder.exists() and not _changes_since_start(stage, folder, fingerprint)
 
 
 @contextmanager
@@ -275,14 +280,6 @@ def _begin(folder: Path, fingerprint: Fingerprint) -> None:
     # A stage that goes on is unfinished until its manifest is written again.
     (folder / MANIFEST).unlink(missing_ok=True)
     write_json(folder / STARTED, fingerprint.model_dump(mode="json"))
-
-
-def first_run(stage: str, parent: str, problem: str) -> StageError:
-    return StageError(
-        stage,
-        f"needs {parent}, which {problem}",
-        next_step=f"run `prerouter {parent}` on this recipe first, or `prerouter run`",
-    )
 
 
 def fingerprint_of(
@@ -319,16 +316,20 @@ def _plain(section: object) -> object:
     return section.model_dump(mode="json") if isinstance(section, BaseModel) else section
 
 
-def _changes_since_start(
-    folder: Path, fingerprint: Fingerprint, goes_on: Collection[str]
-) -> list[str]:
+def _goes_on(stage: Stage, folder: Path, fingerprint: Fingerprint) -> tuple[str, ...]:
+    """The sections and parents whose change leaves the rows in `folder` to the stage."""
+    by_row = stage.by_row and keeps_made_of(folder)
+    return (*stage.goes_on, *(fingerprint.parents if by_row else ()))
+
+
+def _changes_since_start(stage: Stage, folder: Path, fingerprint: Fingerprint) -> list[str]:
     if not (folder / STARTED).exists():
         # Rows without it may be of any recipe: clearing a folder was itself cut short.
         return ["what lies there doesn't say what it was begun for"]
     started = read_started(folder)
     if started is None:
         return ["what was begun is of another version"]
-    return started.differences(fingerprint, goes_on)
+    return started.differences(fingerprint, _goes_on(stage, folder, fingerprint))
 
 
 def _clear(folder: Path) -> None:

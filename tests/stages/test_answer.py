@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from prerouter.core.errors import CombinedError, InputError, StageError
 from prerouter.core.protocols import Completion, GenerationRequest, SilentProgress
 from prerouter.core.records import ROUTES, Answer, MissingReason, Reject, Route
 from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.runs.made_of import MADE_OF
 from prerouter.runs.manifest import Manifest, read_manifest
 from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import execute
@@ -95,8 +98,10 @@ def play(monkeypatch: pytest.MonkeyPatch, engine: ScriptedModel) -> None:
     monkeypatch.setattr("prerouter.stages.answer.load_tokens", lambda *given: window().tokens)
 
 
-def run(path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedModel) -> Recipe:
-    recipe = load_recipe(path)
+def run(
+    path: Path, monkeypatch: pytest.MonkeyPatch, engine: ScriptedModel, *changes: str
+) -> Recipe:
+    recipe = load_recipe(path, changes)
     play(monkeypatch, engine)
     execute(cases.STAGE, recipe, SilentProgress())
     execute(answer.STAGE, recipe, SilentProgress())
@@ -362,9 +367,9 @@ def test_answers_of_an_earlier_version_are_known_by_what_they_were_begun_for(
     path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
     recipe = run(path, monkeypatch, Recorded(asked, healed=True))
     asked.write_text("")
-    # It held the whole section, and no file told what the answers were found by.
+    # It held the whole section, and no file told what the answers were made of.
     folder = recipe.run_dir / "answer"
-    (folder / "retrieval.json").unlink()
+    (folder / MADE_OF).unlink()
     assert recipe.retrieval is not None
     whole = recipe.retrieval.model_dump(mode="json") | {"cache_dir": "runs/vectors"}
     manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -373,6 +378,111 @@ def test_answers_of_an_earlier_version_are_known_by_what_they_were_begun_for(
     (folder / "started.json").write_text(json.dumps(manifest["fingerprint"]))
     execute(answer.STAGE, load_recipe(path, changes), SilentProgress())
     assert sorted(asked.read_text().splitlines()) == again
+
+
+def test_answers_that_tell_not_what_they_were_made_of_are_of_their_own_cases_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    recipe = run(path, monkeypatch, Recorded(asked, healed=True))
+    everything = asked.read_text()
+    asked.unlink()
+    (recipe.run_dir / "answer" / MADE_OF).unlink()
+    run(path, monkeypatch, Recorded(asked, healed=True), "rag.top_k=1")
+    assert sorted(asked.read_text().splitlines()) == sorted(everything.splitlines())
+
+
+THREE_ROUTES = ["RAG", "LONG_RAG", "LC"]
+
+
+@pytest.mark.parametrize(
+    ("change", "touched"),
+    [
+        ("rag.top_k=1", {Route.RAG}),
+        ("rag.chunk_tokens=30", {Route.RAG, Route.LONG_RAG}),
+        ("retrieval={vector_ratio: 0, unit: long, unit_tokens: 60}", {Route.RAG}),
+        ("answer.long_rag.top_k=1", {Route.LONG_RAG}),
+        ("cases.head_characters=30", set()),
+    ],
+)
+def test_a_change_costs_the_routes_that_it_touches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, touched: set[Route]
+) -> None:
+    path = write_recipe(tmp_path, routes=THREE_ROUTES)
+    before = answers_of(run(path, monkeypatch, ScriptedModel(healed_reply)))
+    changed = load_recipe(path, [change])
+    play(monkeypatch, ScriptedModel(healed_reply))
+    execute(cases.STAGE, changed, SilentProgress())
+    if touched:
+        stop_before_the_first_call(changed, monkeypatch)
+    model = ScriptedModel(healed_reply)
+    run(path, monkeypatch, model, change)
+    after = answers_of(changed)
+    assert list(after) == list(before)
+    # Of each route that is touched, each question with a document and something found.
+    assert sorted(map(question_of, model.requests)) == sorted(FOUND_AGAIN * len(touched))
+    kept = [key for key in before if key[1] not in touched]
+    assert [after[key] for key in kept] == [before[key] for key in kept]
+
+
+def test_another_setting_of_rag_in_a_run_of_its_own_takes_the_answers_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    first = run(path, monkeypatch, Recorded(asked, healed=True))
+    asked.unlink()
+    shutil.copytree(first.run_dir / "answer", first.runs_dir / "top1" / "answer")
+    engine = Recorded(asked, healed=True)
+    second = run(path, monkeypatch, engine, "name=top1", "rag.top_k=1")
+    assert sorted(asked.read_text().splitlines()) == FOUND_AGAIN
+    assert answers_of(second)["q0", Route.LC] == answers_of(first)["q0", Route.LC]
+    assert len(answers_of(second)["q0", Route.RAG].retrieved) == 1
+    assert len(answers_of(first)["q0", Route.RAG].retrieved) == 2
+
+
+def test_other_rows_cost_their_own_answers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asked = write_recipe(tmp_path), tmp_path / "asked.txt"
+    run(path, monkeypatch, Recorded(asked, healed=True))
+    asked.unlink()
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    rows[0]["question"] = "When did the harbour thaw?"
+    rows[2]["answer"] = "April"
+    rows[4]["task_type"] = "location"
+    new = rows[0] | {"question_id": "q6", "question": "Did the harbour freeze in March?"}
+    del rows[3]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [*rows, new]))
+    (tmp_path / "mill.txt").write_text("Die Mühle brannte im Juli. " * 40)
+    recipe = run(path, monkeypatch, Recorded(asked, healed=True))
+    again = [rows[0]["question"], new["question"], QUESTIONS[1][1]]
+    assert sorted(asked.read_text().splitlines()) == sorted(again * 2)
+    order = [(id_, r) for id_ in ("q0", "q1", "q2", "q4", "q5", "q6") for r in ROUTES]
+    assert list(answers_of(recipe)) == order
+
+
+def test_names_with_one_engine_start_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = ({"kind": "transformers", "model": model} for model in ("one", "other"))
+    path = write_recipe(tmp_path, engine=None, engines={"a": one, "b": other, "c": one})
+    started, alive = [], weakref.WeakSet[ScriptedModel]()
+
+    def start(section: Any) -> ScriptedModel:
+        assert not alive
+        model = ScriptedModel(reply)
+        alive.add(model)
+        started.append(section.model)
+        return model
+
+    names = "cases.answer_models=[{name: a}, {name: b}, {name: c}]"
+    recipe = load_recipe(path, [names])
+    play(monkeypatch, ScriptedModel(reply))
+    monkeypatch.setattr("prerouter.stages.answer.start_engine", start)
+    execute(cases.STAGE, recipe, SilentProgress())
+    execute(answer.STAGE, recipe, SilentProgress())
+    assert started == ["one", "other"]
+    assert manifest_of(recipe).report["cached_prompt_share"].keys() == {"a", "b", "c"}
 
 
 def test_other_prompts_or_another_retrieval_make_new_answers(

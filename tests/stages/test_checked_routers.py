@@ -302,4 +302,30 @@ def test_an_engine_is_gone_before_the_next_router_starts_its_own(
     routers = "route.routers=[self_route_verdict, edar_prompted]"
     checks = f"route.checks={{tau: 1.2, query_types: {{engine: {small}}}}}"
     execute(route.STAGE, load_recipe(path, [routers, checks]), SilentProgress())
-    assert started == ["m", "small"]
+    assert started == ["small", "m"]
+
+
+def test_one_engine_serves_all_names_and_routers_that_ask_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, started = write_recipe(tmp_path), []
+    shared, other = ({"kind": "transformers", "model": model} for model in ("shared", "other"))
+    recipe = yaml.safe_load(path.read_text())
+    recipe["cases"]["answer_models"] = [{"name": name} for name in "abcd"]
+    del recipe["answer"]["engine"]
+    recipe["answer"]["engines"] = {"a": other, "b": shared, "c": other, "d": shared}
+    recipe["route"]["checks"] = {"tau": 1.2, "query_types": {"engine": shared}}
+    path.write_text(yaml.safe_dump(recipe))
+    routers = ["pre_route_check", "self_route_verdict", "guideline", "edar_prompted"]
+    run(path, monkeypatch, reply, "route.routers=[always_rag]")
+
+    def start(section: Any) -> Judging:
+        started.append(section.model)
+        return Judging(reply)
+
+    monkeypatch.setattr("prerouter.stages.checked_routers.start_engine", start)
+    changed = load_recipe(path, [f"route.routers=[{', '.join(routers)}]"])
+    execute(route.STAGE, changed, SilentProgress())
+    assert started == ["shared", "other"]
+    # The rows stand in the recipe's order.
+    assert list(by_router(changed)) == routers

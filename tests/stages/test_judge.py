@@ -15,6 +15,7 @@ from prerouter.core.protocols import Completion, SilentProgress
 from prerouter.core.records import ROUTES, Label, MissingReason, PairedScore, Route
 from prerouter.prompts.judge import Judgement
 from prerouter.recipe.recipe import Recipe, load_recipe
+from prerouter.runs.made_of import MADE_OF
 from prerouter.runs.manifest import Manifest, read_manifest
 from prerouter.runs.rows import read_rows
 from prerouter.runs.stage import execute
@@ -294,6 +295,30 @@ def test_other_repeats_go_on_from_those_that_stand(
     assert arms(scored(changed)[0]) == [1, 2]
     rows = list(read_rows(recipe.run_dir / "judge" / "rows.jsonl", Judgement))
     assert sorted(found.repeat for found in rows) == sorted(list(range(after)) * 2)
+
+
+def test_other_answers_cost_their_own_grades_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = [("so 1", "so 2"), ("all prose", "so 3"), ("one 3", "one 3")]
+    allowed = {"max_failed_share": 0.5}
+    recipe, _ = run_judge(tmp_path, monkeypatch, [*kept, ("so 4", "so 0")], judge=dict(allowed))
+    # RAG says otherwise; a grade stays unread; a text is no longer shared; a case is gone.
+    changed = [("but 3", "so 2"), ("all prose", "so 3"), ("one 3", "one 2")]
+    recipe, engine = run_judge(tmp_path, monkeypatch, changed, judge=dict(allowed))
+    assert sorted(shown["answer"] for shown in engine.shown) == ["but 3", "one 2", "one 3"]
+    assert [arms(pair) for pair in scored(recipe)] == [[3, 2], ["not_judged", 3], [3, 2]]
+    assert manifest(recipe, "judge").rejects == {"no_json": 1}
+
+
+def test_grades_that_tell_not_what_they_were_made_of_are_of_their_own_answers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, _ = run_judge(tmp_path, monkeypatch, [("so 1", "so 2")])
+    (recipe.run_dir / "judge" / MADE_OF).unlink()
+    recipe, engine = run_judge(tmp_path, monkeypatch, [("but 3", "so 2")])
+    assert len(engine.shown) == 2
+    assert [arms(pair) for pair in scored(recipe)] == [[3, 2]]
 
 
 def test_a_failed_call_is_made_again_and_no_other(

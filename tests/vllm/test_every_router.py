@@ -40,7 +40,6 @@ SETTINGS = {
     "answer.long_rag": "{unit_tokens: 200, top_k: 2}",
     "answer.entropy_tokens": FIRST,
     "answer.max_tokens": REPLY,
-    "answer.max_failed_share": 1.0,
     "answer.documents_per_call": 12,
     "score": f"{{judge: {{engine: {ENGINE}, max_tokens: 200}}, max_failed_share: 1.0}}",
     "route.checks": "{pre_route: guideline, query_types: {synthesis: [comparison, reasoning], "
