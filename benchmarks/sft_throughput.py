@@ -3,9 +3,10 @@
 All train the same model on the same examples in one run, by the same batch size, precision and
 optimiser, each way in a process of its own, in turns, so that what else the machine does falls on
 all. A turn counts from the end of its first step to the end of its last, which leaves loading out.
-`trl` and `prerouter` see the same batches, so that their losses can be held side by side; `grouped`
-is TRL with batches of equal length (`train_sampling_strategy`); `checkpointed` is TRL as it comes,
-with gradient checkpointing. The examples are mixed as a recipe makes them: six steps and the route
+`checkpointed` is TRL as it comes, with gradient checkpointing; `trl` the same without it;
+`padding_free` each batch as one row without padding. These see the batches that `prerouter` sees,
+so that losses can be held side by side. `grouped` is TRL with batches of equal length
+(`train_sampling_strategy`). The examples are mixed as a recipe makes them: six steps and the route
 at once, over the sample that ships, or `--examples runs/NAME/train/examples.jsonl`.
 
     python benchmarks/sft_throughput.py [--model embedded:SmolLM2-135M-Instruct | tiny]
@@ -47,7 +48,8 @@ if TYPE_CHECKING:
     from trl import SFTTrainer
 
 REPOSITORY = Path(__file__).parents[1]
-WAYS = ("trl", "prerouter", "grouped", "checkpointed", "bare")
+WAYS = ("trl", "prerouter", "grouped", "padding_free", "checkpointed", "bare")
+SAME_BATCHES = ("checkpointed", "padding_free", "trl")
 TARGET = 1.3
 
 
@@ -122,11 +124,15 @@ def _print(
         memory = max(turn.memory for turn in taken)
         loss = taken[0].losses[-1]
         print(f"{way:14}{speeds[way]:10.1f}{processor:11.1f}{used:9.3f}{memory:8,.0f}{loss:11.4f}")
-    if {"trl", "prerouter"} <= turns.keys():
-        pairs = zip(turns["trl"][0].losses, turns["prerouter"][0].losses, strict=True)
+    for way in SAME_BATCHES:
+        if not {way, "prerouter"} <= turns.keys():
+            continue
+        pairs = zip(turns[way][0].losses, turns["prerouter"][0].losses, strict=True)
         apart = max(abs(mine - other) / other for other, mine in pairs)
-        ratio = speeds["prerouter"] / speeds["trl"]
-        print(f"prerouter beside trl: {ratio:.2f} (target {TARGET}); losses differ by {apart:.2%}")
+        ratio = speeds["prerouter"] / speeds[way]
+        print(
+            f"prerouter beside {way}: {ratio:.2f} (target {TARGET}); losses differ by {apart:.2%}"
+        )
 
 
 def _apart(
@@ -182,6 +188,7 @@ def _trained(
             "per_device_train_batch_size": options.batch_size,
             "max_steps": options.steps,
             "gradient_checkpointing": way == "checkpointed",
+            "padding_free": way == "padding_free",
             "learning_rate": 1e-5,
             "lr_scheduler_type": "constant",
             "save_strategy": "no",
