@@ -58,14 +58,16 @@ class Calibrated(Record):
 
 def calibrate(
     section: CalibrateSection,
+    router: str,
     decisions: Sequence[Decision],
     labels: Sequence[Label],
     scores: Sequence[PairedScore],
     cases: Mapping[Split, Sequence[RoutingCase]],
 ) -> Calibrated:
-    """Fit on `section.split`, measure on every split of `cases`. StageError where a case has no
-    p_lc, for a split without a case that has a label and a decision, and for too few labelled cases
-    or labels of one route to fit on."""
+    """Fit on `section.split`, measure on every split of `cases`. `decisions` are those of `router`.
+
+    StageError where a case has no p_lc, for a split without a case that has a label and a decision,
+    and for too few labelled cases or labels of one route to fit on."""
     labelled = {label.case_id for label in labels}
     by_case = {decision.case_id: decision for decision in decisions}
     undecided = {decision.case_id for decision in decisions if decision.route is None}
@@ -77,15 +79,15 @@ def calibrate(
             raise StageError(
                 "calibrate",
                 f"no case of the {split.value} split ({len(inside)} cases) has both a label and a "
-                f"decision by {section.router}",
+                f"decision by {router}",
                 "at least one, in the split that is fitted on and in the one that is evaluated",
                 "give it labels, or choose other splits by calibrate.split and evaluate.split",
             )
         given = [by_case[case.case_id] for case in decided if case.case_id in by_case]
-        joined[split] = join_outcomes({section.router: given}, labels, scores, decided)
+        joined[split] = join_outcomes({router: given}, labels, scores, decided)
         left_out[split] = len(inside) - len(decided)
     p_lc = {
-        split: lc_probabilities(section.router, decisions, outcomes.case_ids)
+        split: lc_probabilities(router, decisions, outcomes.case_ids)
         for split, outcomes in joined.items()
     }
     lc = ROUTES.index(Route.LC)
@@ -103,7 +105,7 @@ def calibrate(
         costs.route if costs else 0.0,
     )
     return Calibrated(
-        router=section.router,
+        router=router,
         split=section.split,
         temperature=fitted,
         threshold=_choose(section, sweep),

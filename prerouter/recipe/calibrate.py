@@ -1,4 +1,4 @@
-"""`calibrate`: how a router's p_lc is set right on the validation split, and where it is cut."""
+"""`calibrate`: how routers' p_lc is set right on the validation split, and where it is cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from prerouter.core.records import Split
 from prerouter.recipe.base import Section
-from prerouter.recipe.route import CLASSICAL, RouterName
+from prerouter.recipe.route import CLASSICAL, RouterName, RouterNames
 
 GIVES_P_LC: tuple[RouterName, ...] = (
     *CLASSICAL,
@@ -38,13 +38,14 @@ class AnswerCosts(Section):
 
 
 class CalibrateSection(Section):
-    """Temperature and threshold of one router that gives a p_lc, by the labelled cases of `split`.
+    """Temperature and threshold of each of the `routers`, which give a p_lc, by the labelled cases
+    of `split`. One that can't be calibrated is refused with its reason, and the others stand.
 
     `loss`: the best QA of the chosen routes; `lc_rate`: the share of cases that `target` says goes
     to LC; `budget`: the highest LC rate within `target` USD a query, for which `costs` are needed.
     """
 
-    router: RouterName = "student_decide"
+    routers: RouterNames = ("student_decide",)
     split: Split = Split.VALIDATION
     rule: ThresholdRule = ThresholdRule.LOSS
     target: Annotated[float | None, Field(ge=0, le=1e6)] = None
@@ -62,6 +63,6 @@ class CalibrateSection(Section):
         return self
 
     @property
-    def tuned(self) -> str:
-        """What the router is called in the routing table once it is calibrated."""
-        return f"{self.router}_tuned"
+    def tuned(self) -> dict[str, str]:
+        """What each router is called in the routing table once it is calibrated."""
+        return {router: f"{router}_tuned" for router in self.routers}

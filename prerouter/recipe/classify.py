@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from prerouter.core.records import Identifier, MetadataSetting
 from prerouter.recipe.base import Section
@@ -43,7 +43,8 @@ class ClassifySection(Section):
     """Sequence classification: the ideal route from the metadata prompt, by a head of two outputs.
 
     It learns the label of every labelled training case, kept trace or not. `model` is any model
-    that transformers can put such a head on. Routes as `classifier`.
+    that transformers can put such a head on. Routes as `classifier`. With `class_weight: balanced`
+    the rare route counts as much as the other, and p_lc is too high where LC is rare.
     """
 
     model: Identifier
@@ -54,6 +55,10 @@ class ClassifySection(Section):
     dtype: Dtype = "bfloat16"
     device: Literal["auto", "cpu"] = "auto"
     lora: LoraSection | None = None
+    class_weight: Annotated[
+        Literal["none", "balanced"],
+        Field(description="balanced: a case counts by the inverse of its route's frequency"),
+    ] = "none"
     processes: Annotated[
         int | None, Field(gt=0, description="as many the launcher has to start, else an error")
     ] = None
@@ -80,3 +85,11 @@ class ClassifySection(Section):
         if value and value.quantization:
             raise ValueError("quantization is for `train`: the head's base is held in float32")
         return value
+
+    @model_validator(mode="after")
+    def _weights_the_plain_loss(self) -> Self:
+        if self.class_weight == "balanced" and self.arguments.get("label_smoothing_factor"):
+            raise ValueError(
+                "class_weight: balanced weighs the plain loss: leave out label_smoothing_factor"
+            )
+        return self

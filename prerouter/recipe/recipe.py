@@ -134,7 +134,7 @@ class Recipe(Section):
         if self.evaluate and not self.route:
             mistakes.append("evaluate needs `route`")
         if self.evaluate and self.route:
-            tuned = (self.calibrate.tuned,) if self.calibrate else ()
+            tuned = tuple(self.calibrate.tuned.values()) if self.calibrate else ()
             mistakes += self.evaluate.mistakes(self.route, tuned)
         if self.evaluate and self.evaluate.fallback not in self.routes:
             mistakes.append(f"evaluate.fallback {self.evaluate.fallback} is not in answer.routes")
@@ -195,16 +195,17 @@ class Recipe(Section):
         if not self.route:
             return ["calibrate needs `route`"]
         mistakes = []
-        if section.router not in self.route.routers:
-            mistakes.append(f"calibrate.router {section.router} is not among route.routers")
         written = self.route.checks.verdict_by is AskBy.REPLY
-        if section.router not in GIVES_P_LC:
-            known = ", ".join(GIVES_P_LC)
-            mistakes.append(f"calibrate.router {section.router} gives no p_lc: take one of {known}")
-        elif section.router == "self_route_verdict" and written:
-            mistakes.append("calibrate.router self_route_verdict needs verdict_by: probability")
-        if section.tuned in self.route.published:
-            mistakes.append(f"route.published {section.tuned} is the calibrated router's name")
+        for router, tuned in section.tuned.items():
+            place = f"calibrate.routers {router}"
+            if router not in self.route.routers:
+                mistakes.append(f"{place} is not among route.routers")
+            if router not in GIVES_P_LC:
+                mistakes.append(f"{place} gives no p_lc: take some of {', '.join(GIVES_P_LC)}")
+            elif router == "self_route_verdict" and written:
+                mistakes.append(f"{place} needs verdict_by: probability")
+            if tuned in self.route.published:
+                mistakes.append(f"route.published {tuned} is the calibrated router's name")
         if self.label.routes != ROUTES:
             mistakes.append("calibrate sets a threshold between two: label.routes RAG and LC")
         if self.evaluate and self.evaluate.split is section.split:
@@ -271,8 +272,9 @@ class Recipe(Section):
     def student(self) -> RouterName:
         """The row of the routing table that a published router stands for: the student in the mode
         that is calibrated, else in the first that it learns."""
-        calibrated = self.calibrate.router if self.calibrate else None
-        return calibrated if calibrated in self._learnt else next(iter(self._learnt), "student")
+        calibrated = self.calibrate.routers if self.calibrate else ()
+        learnt = sorted(self._learnt, key=lambda name: name not in calibrated)
+        return next(iter(learnt), "student")
 
     @property
     def _learnt(self) -> list[RouterName]:

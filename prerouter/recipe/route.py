@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from prerouter.core.records import Identifier, Route, Split
 from prerouter.recipe.base import Section
@@ -47,6 +47,14 @@ RouterName = Literal[
 ]
 
 
+def _each_once(value: tuple[RouterName, ...]) -> tuple[RouterName, ...]:
+    if len(set(value)) != len(value):
+        raise ValueError("each router is named once")
+    return value
+
+
+RouterNames = Annotated[tuple[RouterName, ...], Field(min_length=1), AfterValidator(_each_once)]
+
 PublishedName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 
 BASELINES: tuple[RouterName, ...] = (
@@ -85,9 +93,8 @@ class RouteSection(Section):
     folders of published routers, by the name that each gets in the table."""
 
     routers: Annotated[
-        tuple[RouterName, ...],
+        RouterNames,
         Field(
-            min_length=1,
             description="where absent, all baselines but nearest_neighbours, which needs an "
             "embedding model, and the trained student",
         ),
@@ -109,13 +116,6 @@ class RouteSection(Section):
         taken = sorted(set(value) & {*get_args(RouterName), "oracle"})
         if taken:
             raise ValueError(f"{', '.join(taken)}: the name of another router")
-        return value
-
-    @field_validator("routers")
-    @classmethod
-    def _each_once(cls, value: tuple[RouterName, ...]) -> tuple[RouterName, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("each router is named once")
         return value
 
 

@@ -150,7 +150,8 @@ class WatchSection(Section):
     ] = 0.2
     patience: Annotated[int, Field(gt=0)] | None = None
     mode: Annotated[
-        StudentMode | None, Field(description="where absent, the first that train.mix holds")
+        StudentMode | None,
+        Field(description="where absent, the one that is calibrated, else train.mix's first"),
     ] = None
 
     @field_validator("every")

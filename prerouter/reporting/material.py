@@ -12,6 +12,7 @@ from prerouter.core.records import (
     Label,
     PairedScore,
     Reference,
+    Reject,
     Route,
     RoutingCase,
 )
@@ -42,7 +43,8 @@ class Material:
 
     `manifests` are those of the stages that it was made from, parents first; `importances` those
     of the routers that were fitted on features; `triples` what people say of retrieved passages, by
-    case and route, where they say anything.
+    case and route, where they say anything; `uncalibrated` the routers whose p_lc could not be set
+    right.
     """
 
     recipe: Recipe
@@ -55,14 +57,20 @@ class Material:
     references: Sequence[Reference]
     answers: Answers
     prices: PriceTable
-    calibrated: Calibrated | None
+    calibrated: Sequence[Calibrated]
     manifests: Mapping[str, Manifest]
     importances: Sequence[Importances] = ()
     triples: Mapping[tuple[str, Route], bool] | None = None
+    uncalibrated: Sequence[Reject] = ()
 
     @property
     def routers(self) -> list[str]:
         return list(self.decisions)
+
+    @property
+    def tuned(self) -> dict[str, str]:
+        """What a router is called once it is calibrated, by its own name."""
+        return self.recipe.calibrate.tuned if self.recipe.calibrate else {}
 
     @property
     def resampling(self) -> Resampling:

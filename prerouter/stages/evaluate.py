@@ -15,6 +15,7 @@ from prerouter.core.records import (
     Label,
     PairedScore,
     Reference,
+    Reject,
     Route,
     RoutingCase,
     SplitAssignment,
@@ -60,15 +61,17 @@ def _run(run: StageRun) -> None:
     for decision in run.read("route/rows.jsonl", Decision):
         if decision.case_id in wanted:
             decisions[decision.router].append(decision)
-    calibrated = None
+    calibrated: list[Calibrated] = []
     if run.recipe.calibrate:
-        (calibrated,) = run.read("calibrate/rows.jsonl", Calibrated)
-        decisions[run.recipe.calibrate.tuned] = tune(
-            decisions[calibrated.router],
-            run.recipe.calibrate.tuned,
-            calibrated.temperature.temperature,
-            calibrated.threshold.point.threshold,
-        )
+        calibrated += run.read("calibrate/rows.jsonl", Calibrated)
+        for done in calibrated:
+            name = run.recipe.calibrate.tuned[done.router]
+            decisions[name] = tune(
+                decisions[done.router],
+                name,
+                done.temperature.temperature,
+                done.threshold.point.threshold,
+            )
     run.progress.start("evaluate", None)
     labels = list(run.read("label/rows.jsonl", Label))
     scores = list(run.read(run.recipe.scores_file, PairedScore))
@@ -101,7 +104,7 @@ def _write_report(
     labels: list[Label],
     scores: list[PairedScore],
     cases: list[RoutingCase],
-    calibrated: Calibrated | None,
+    calibrated: list[Calibrated],
 ) -> None:
     recipe = run.recipe
     assert recipe.evaluate is not None
@@ -126,6 +129,9 @@ def _write_report(
             },
             prices=prices,
             calibrated=calibrated,
+            uncalibrated=list(run.read("calibrate/rejects.jsonl", Reject))
+            if recipe.calibrate
+            else [],
             manifests=lineage(
                 recipe.run_dir, [file.partition("/")[0] for file in _parents(recipe)]
             ),
@@ -182,7 +188,7 @@ def _priced(recipe: Recipe, cases: Iterable[RoutingCase]) -> PriceTable:
 
 
 def _parents(recipe: Recipe) -> tuple[str, ...]:
-    calibrated = ("calibrate/rows.jsonl",) if recipe.calibrate else ()
+    calibrated = ("calibrate/rows.jsonl", "calibrate/rejects.jsonl") if recipe.calibrate else ()
     read = (
         "cases/rows.jsonl",
         "cases/split.jsonl",

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from prerouter.core.errors import StageError
 from prerouter.core.records import ModelFile, RoutingCase
 from prerouter.measures.routing import POOLED, Measure, RoutingRow
 from prerouter.measures.tuning import Calibrated
@@ -90,8 +91,8 @@ def published_row(recipe: Recipe, rows: Sequence[RoutingRow]) -> RoutingRow:
     """The measured row of the router in the folder: the calibrated one, where its temperature and
     threshold stand in router.json and decide."""
     name: str = recipe.student
-    if recipe.calibrate and recipe.calibrate.router == name:
-        name = recipe.calibrate.tuned
+    if recipe.calibrate:
+        name = recipe.calibrate.tuned.get(name, name)
     return next(row for row in rows if (row.router, row.answer_model) == (name, POOLED))
 
 
@@ -179,16 +180,30 @@ def _training(recipe: Recipe, manifest: Manifest) -> CardTraining:
     )
 
 
+def own_calibration(run: StageRun) -> Calibrated | None:
+    """The student's own: of another router's p_lc the folder takes nothing. StageError where the
+    student was to be calibrated and could not be."""
+    section = run.recipe.calibrate
+    if section is None or "student_decide" not in section.routers:
+        return None
+    for done in run.read("calibrate/rows.jsonl", Calibrated):
+        if done.router == "student_decide":
+            return done
+    raise StageError(
+        "publish",
+        "student_decide was not calibrated",
+        "a router with the temperature and the threshold that the recipe asks for",
+        "calibrate/rejects.jsonl says why; mend that, or leave it out of calibrate.routers",
+    )
+
+
 def _run(run: StageRun) -> None:
     recipe, publish = run.recipe, run.recipe.publish
     assert publish is not None
     manifests = lineage(recipe.run_dir, ("train", "evaluate"))
     rows = list(run.read("evaluate/rows.jsonl", RoutingRow))
     parents = {name: found.files["rows.jsonl"].sha256 for name, found in manifests.items()}
-    # The folder holds the student: of another router's p_lc it takes nothing.
-    calibrated = None
-    if recipe.calibrate and recipe.calibrate.router == "student_decide":
-        (calibrated,) = run.read("calibrate/rows.jsonl", Calibrated)
+    calibrated = own_calibration(run)
     config = router_config(recipe, teacher_name(recipe), parents, calibrated)
     adapter_dir = recipe.run_dir / "train" / ADAPTER_DIR if publish.adapter else None
     if calibrated:

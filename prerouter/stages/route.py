@@ -36,7 +36,7 @@ from prerouter.runs.manifest import write_json
 from prerouter.runs.model_files import model_inputs
 from prerouter.runs.rows import file_sha256
 from prerouter.runs.stage import Stage, StageRun
-from prerouter.stages.checked_routers import CheckedRouters
+from prerouter.stages.checked_routers import CheckedRouters, turn
 from prerouter.training.watch import sample_by_stratum
 
 Pairs = list[tuple[RoutingCase, Label]]
@@ -157,7 +157,7 @@ def splits_of(recipe: Recipe, name: str) -> set[Split]:
     """The splits that a router decides: those of `route`, and what it is calibrated on."""
     assert recipe.route is not None
     calibrated = recipe.calibrate
-    also = {calibrated.split} if calibrated and calibrated.router == name else set()
+    also = {calibrated.split} if calibrated and name in calibrated.routers else set()
     return {*recipe.route.splits, *also}
 
 
@@ -167,8 +167,7 @@ def _run(run: StageRun) -> None:
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
     labels = {label.case_id: label for label in run.read("label/rows.jsonl", Label)}
     cases = list(run.read(recipe.cases_file, RoutingCase))
-    # A check of another router's decisions comes after that router.
-    names = sorted([*section.routers, *section.published], key="pre_route_check".__eq__)
+    names = [*section.routers, *section.published]
     asked = {
         name: [case for case in cases if sides[case.question_id] in splits_of(recipe, name)]
         for name in names
@@ -215,7 +214,7 @@ def _run(run: StageRun) -> None:
     }
     failures: dict[str, Counter[str]] = {}
     with run.log(Decision, decision_key) as log:
-        for name in names:
+        for name in sorted(names, key=turn):
             due = [case for case in asked[name] if f"{name}|{case.case_id}" not in log.done]
             run.progress.start(f"route: {name}", len(due))
             for decision in makers[name]().route(due) if due else ():
@@ -269,7 +268,7 @@ STAGE = Stage(
         "route": recipe.route,
         "train": recipe.train,
         "classify": recipe.classify if _classifies(recipe) else None,
-        "calibrate.router": recipe.calibrate.router if recipe.calibrate else None,
+        "calibrate.routers": sorted(recipe.calibrate.routers) if recipe.calibrate else None,
         "calibrate.split": recipe.calibrate.split.value if recipe.calibrate else None,
     },
     parents=lambda recipe: (

@@ -19,7 +19,7 @@ from prerouter.engines.embedded import resolve_model
 from prerouter.engines.transformers import TransformersModel
 from prerouter.measures.traces import trace_key
 from prerouter.prompts.trace import TraceError
-from prerouter.recipe.recipe import Recipe
+from prerouter.recipe.recipe import STUDENTS, Recipe
 from prerouter.recipe.route import RouteSection
 from prerouter.recipe.teach import PromptPart
 from prerouter.recipe.train import TrainSection
@@ -68,6 +68,15 @@ def make_examples(
     return examples
 
 
+def trained_as(recipe: Recipe) -> TrainSection | None:
+    """`train`, where the mode that is looked at is that of the published student unless told."""
+    section = recipe.train
+    if section is None or section.watch is None or section.watch.mode:
+        return section
+    watch = section.watch.model_copy(update={"mode": STUDENTS[recipe.student]})
+    return section.model_copy(update={"watch": watch})
+
+
 def watch_of(
     recipe: Recipe,
     cases: Mapping[str, RoutingCase],
@@ -76,10 +85,12 @@ def watch_of(
 ) -> Watch | None:
     """What is looked at while the student learns: it decides a sample of the labelled validation
     cases, by the router that it will be and the engine that it will run on."""
-    section = recipe.train
+    section = trained_as(recipe)
     assert section is not None
     if section.watch is None:
         return None
+    mode = section.watch.mode
+    assert mode is not None
     held_out = [
         label
         for label in labels
@@ -90,7 +101,6 @@ def watch_of(
         held_out, lambda label: label.route.value, section.watch.cases, recipe.seed
     )
     looked_at = [cases[label.case_id] for label in sample]
-    mode = section.watch.mode or section.mix.modes[0]
     route = recipe.route or RouteSection(routers=("student",))
     without = recipe.teach.prompt.without if recipe.teach else ()
 
@@ -112,7 +122,7 @@ def watch_of(
 
 
 def _run(run: StageRun) -> None:
-    recipe, section = run.recipe, run.recipe.train
+    recipe, section = run.recipe, trained_as(run.recipe)
     assert section is not None
     cases = {case.case_id: case for case in run.read(recipe.cases_file, RoutingCase)}
     sides = {a.question_id: a.split for a in run.read("cases/split.jsonl", SplitAssignment)}
@@ -161,7 +171,7 @@ STAGE = Stage(
     name="train",
     sections=lambda recipe: {
         **recipe.unseen,
-        "train": recipe.train,
+        "train": trained_as(recipe),
         "teach.prompt.without": list(recipe.teach.prompt.without) if recipe.teach else [],
     },
     parents=lambda recipe: (

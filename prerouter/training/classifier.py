@@ -7,7 +7,7 @@ lacks is the written judgement; what it has is every labelled case and a loss on
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +38,7 @@ from prerouter.training.report import LossPoint, RunReport
 from prerouter.training.reporters import check_reporters, log_beside
 from prerouter.training.resume import CHECKPOINTS_DIR, MODEL_DIR
 from prerouter.training.trainer import DEFAULTS, adapters, read_tokenizer
+from prerouter.training.weights import balanced_loss
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, Trainer
@@ -148,7 +149,11 @@ def train_classifier(
             return standing
         checkpoints = folder / CHECKPOINTS_DIR
         settings = _settings(section, seed, name)
-        trainer = _build(kept, held_out, section, settings, checkpoints, model_path, tokenizer, pad)
+        balanced = section.class_weight == "balanced"
+        loss = balanced_loss([*counts.values()]) if balanced else None
+        trainer = _build(
+            kept, held_out, section, settings, checkpoints, model_path, tokenizer, pad, loss
+        )
         check_trainer(trainer)
         log_beside(trainer, folder / "logs")
         if world_size() > 1 and trainer.is_world_process_zero():
@@ -252,6 +257,7 @@ def _build(
     model_path: str,
     tokenizer: PreTrainedTokenizerBase,
     pad: int,
+    loss: Callable[..., Any] | None,
 ) -> Trainer:
     from datasets import Dataset
     from peft import get_peft_model
@@ -275,6 +281,7 @@ def _build(
             eval_dataset=Dataset.from_list(list(validation)) if validation else None,
             data_collator=DataCollatorWithPadding(tokenizer),
             processing_class=tokenizer,
+            compute_loss_func=loss,
             compute_metrics=_accuracy,
         )
     except (TypeError, ValueError, RuntimeError) as error:

@@ -181,7 +181,7 @@ def scored(folder: Path, rows: list[dict[str, Any]], **sections: Any) -> str:
         "cases": {"source": "table", "path": str(path), "answer_models": [{"name": "reader"}]},
         "split": {"train": 0.3, "validation": 0.5, "test": 0.2},
         "route": {"routers": ["logistic_regression"]},
-        "calibrate": {"router": "logistic_regression"},
+        "calibrate": {"routers": ["logistic_regression"]},
         **sections,
     }
     written = folder / "mine.yaml"

@@ -54,7 +54,7 @@ def make_recipe(folder: Path, model: Path, **changes: Any) -> Path:
             "max_tokens": 4,
             "dtype": "float32",
         },
-        "calibrate": {},
+        "calibrate": {"routers": ["decision_tree", "student_decide"]},
         "evaluate": {"resamples": 100},
         "publish": {},
     }

@@ -39,7 +39,12 @@ def halves(given: Evaluation) -> dict[Split, list[Any]]:
 
 def fit(given: Evaluation, **changes: Any) -> Any:
     return calibrate(
-        section(**changes), given.decisions[ROUTER], given.labels, given.scores, halves(given)
+        section(**changes),
+        ROUTER,
+        given.decisions[ROUTER],
+        given.labels,
+        given.scores,
+        halves(given),
     )
 
 

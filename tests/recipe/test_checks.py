@@ -63,23 +63,23 @@ def load(*changes: str) -> Recipe:
             "choose tau on one, measure on another",
         ),
         (
-            ["route.routers=[edar, always_rag]", "calibrate.router=edar"],
-            "calibrate.router edar gives no p_lc",
+            ["route.routers=[edar, always_rag]", "calibrate.routers=[edar]"],
+            "calibrate.routers edar gives no p_lc",
         ),
         (
-            ["route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict",
+            ["route.routers=[self_route_verdict]", "calibrate.routers=[self_route_verdict]",
              "route.checks.verdict_by=reply"],
             "self_route_verdict needs verdict_by: probability",
         ),
         (
-            ["route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict",
+            ["route.routers=[self_route_verdict]", "calibrate.routers=[self_route_verdict]",
              "route.published={self_route_verdict_tuned: runs/a}"],
             "is the calibrated router's name",
         ),
         (["evaluate.fallback=LONG_RAG"], "evaluate.fallback LONG_RAG is not in answer.routes"),
         (
             ["answer.routes=[RAG, LONG_RAG, LC]", "label.routes=[RAG, LONG_RAG, LC]",
-             "route.routers=[self_route_verdict]", "calibrate.router=self_route_verdict"],
+             "route.routers=[self_route_verdict]", "calibrate.routers=[self_route_verdict]"],
             "calibrate sets a threshold between two",
         ),
         (["route.published={student: runs/a}"], "student: the name of another router"),

@@ -60,6 +60,9 @@ def test_own_paired_scores_need_no_more_than_cases() -> None:
         (["train.model=x"], "train needs `filter`"),
         (["route.routers=[student]"], "need `train`"),
         (["route.routers=[always_rag, always_rag]"], "each router is named once"),
+        (["calibrate.routers=[classifier, classifier]"], "each router is named once"),
+        (["calibrate.routers=[]"], "at least 1 item"),
+        (["calibrate.router=classifier"], "did you mean routers?"),
         (["evaluate.resamples=500"], "evaluate needs `route`"),
         (["teach.teacher=engine"], "needs an `engine`"),
         (["teach.engine.kind=tgi"], "kind must be one of: transformers, vllm, openai"),
@@ -142,7 +145,7 @@ def test_where_no_router_is_named_all_that_there_is_decide(
 
 COMPARED = [
     "route={routers: [guideline, always_rag, decision_tree], published: {theirs: routers/theirs}}",
-    "calibrate={router: decision_tree}",
+    "calibrate={routers: [decision_tree]}",
 ]
 
 
@@ -251,9 +254,12 @@ def test_sft_values_that_can_not_work_are_told_at_once(
 
 @pytest.mark.parametrize("router", ["guideline", "always_rag", "task_majority", "student"])
 def test_a_router_without_a_probability_is_not_calibrated(router: str) -> None:
-    changes = [f"route={{routers: [{router}, decision_tree]}}", f"calibrate={{router: {router}}}"]
+    changes = [
+        f"route={{routers: [{router}, decision_tree]}}",
+        f"calibrate={{routers: [{router}]}}",
+    ]
     lines = mistakes(apply_overrides({**MINIMAL, **STUDENT}, changes))
-    said = f"calibrate.router {router} gives no p_lc: take one of {', '.join(GIVES_P_LC)}"
+    said = f"calibrate.routers {router} gives no p_lc: take some of {', '.join(GIVES_P_LC)}"
     assert any(said in line for line in lines), lines
 
 
@@ -263,7 +269,14 @@ def test_a_router_without_a_probability_is_not_calibrated(router: str) -> None:
         (["train.mix={explain: 1, decide: 1}"], "student"),
         (["train.mix={explain: 1, decide: 1}", "calibrate={}"], "student_decide"),
         (["train.mix={explain: 0, decide: 1}"], "student_decide"),
-        (["calibrate={router: decision_tree}"], "student"),
+        (["calibrate={routers: [decision_tree]}"], "student"),
+        (
+            [
+                "train.mix={explain: 1, decide: 1}",
+                "calibrate={routers: [decision_tree, student_decide]}",
+            ],
+            "student_decide",
+        ),
     ],
 )
 def test_the_published_mode_is_the_one_that_is_calibrated(changes: list[str], student: str) -> None:

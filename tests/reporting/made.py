@@ -63,6 +63,6 @@ def material(
                 for name, usd in (prices or {}).items()
             }
         ),
-        calibrated=None,
+        calibrated=[],
         manifests={},
     )

@@ -41,7 +41,7 @@ def small_recipe(folder: Path, **changes: Any) -> Recipe:
         "teach": {"teacher": "guideline"},
         "filter": {"balance": "downsample"},
         "route": {"routers": ROUTERS},
-        "calibrate": {"router": "decision_tree"},
+        "calibrate": {"routers": ["decision_tree"]},
         "evaluate": {"resamples": 100},
     }
     data.update(changes)

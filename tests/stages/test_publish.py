@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
+from prerouter.core.errors import StageError
+from prerouter.core.protocols import SilentProgress
 from prerouter.core.records import Split
 from prerouter.measures.routing import POOLED, Measure, RoutingRow, routing_table
+from prerouter.measures.tuning import Calibrated, calibrate
+from prerouter.recipe.calibrate import CalibrateSection
 from prerouter.runs.manifest import FileEntry, Fingerprint, Manifest
-from prerouter.stages.publish import make_card, published_row, router_config
+from prerouter.runs.rows import write_rows
+from prerouter.runs.stage import StageRun
+from prerouter.stages.publish import make_card, own_calibration, published_row, router_config
 from tests.measures.matched import evaluation
 from tests.stages.test_router_reports import make_recipe, trained
 
@@ -41,9 +47,9 @@ def test_the_card_has_the_row_of_what_the_folder_decides_by(
     recipe = make_recipe(
         tmp_path,
         train={"model": "Qwen/Qwen3-1.7B", "mix": {"explain": 0, "decide": 1}},
-        route={"routers": ["random_forest", "student_decide"]},
+        route={"routers": ["decision_tree", "random_forest", "student_decide"]},
         dataset={"license": "mit", "source_license": "as on the publisher's page"},
-        **({"calibrate": {"router": calibrated}} if calibrated else {}),
+        **({"calibrate": {"routers": ["decision_tree", calibrated]}} if calibrated else {}),
     )
     tuned = calibrated == "student_decide"
     config = router_config(recipe, "guideline", {})
@@ -65,17 +71,56 @@ def test_the_card_has_the_row_of_what_the_folder_decides_by(
 
 
 @pytest.mark.parametrize(
-    ("calibrate", "modes"), [({}, ("decide", "explain")), (None, ("explain", "decide"))]
+    ("calibrated", "modes"), [({}, ("decide", "explain")), (None, ("explain", "decide"))]
 )
 def test_the_mode_that_is_calibrated_is_the_usual_one(
-    calibrate: dict[str, Any] | None, modes: tuple[str, ...], tmp_path: Path
+    calibrated: dict[str, Any] | None, modes: tuple[str, ...], tmp_path: Path
 ) -> None:
     recipe = make_recipe(
         tmp_path,
         train={"model": "Qwen/Qwen3-1.7B", "mix": {"explain": 1, "decide": 1}},
-        calibrate=calibrate,
+        calibrate=calibrated,
     )
     assert router_config(recipe, "guideline", {}).modes == modes
     names = ("student", "student_decide_tuned")
     rows = [RoutingRow.model_construct(router=name, answer_model=POOLED) for name in names]
-    assert published_row(recipe, rows).router == names[calibrate is not None]
+    assert published_row(recipe, rows).router == names[calibrated is not None]
+
+
+def test_the_folder_takes_the_students_calibration_and_no_others(tmp_path: Path) -> None:
+    made = evaluation(
+        [(1, 0), (0, 1)] * 4,
+        dict.fromkeys(("classifier", "student_decide"), "RL" * 4),
+        p_lc={"classifier": [0.1, 0.9] * 4, "student_decide": [0.4, 0.6] * 4},
+    )
+    section = CalibrateSection(min_cases=2, routers=("classifier", "student_decide"))
+    done = [
+        calibrate(
+            section,
+            router,
+            made.decisions[router],
+            made.labels,
+            made.scores,
+            {Split.VALIDATION: made.cases},
+        )
+        for router in section.routers
+    ]
+
+    def published(routers: list[str], *rows: Calibrated) -> Calibrated | None:
+        recipe = make_recipe(
+            tmp_path,
+            train={"model": "Qwen/Qwen3-1.7B", "mix": {"explain": 1, "decide": 1}},
+            classify={"model": "Qwen/Qwen3-1.7B"},
+            route={"routers": ["classifier", "student", "student_decide"]},
+            calibrate={"routers": routers},
+        )
+        folder = recipe.run_dir / "calibrate"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_rows(folder / "rows.jsonl", rows)
+        return own_calibration(StageRun(recipe, folder, SilentProgress()))
+
+    both = ["classifier", "student_decide"]
+    assert published(both, *done) == done[1]
+    assert published(["classifier"], done[0]) is None
+    with pytest.raises(StageError, match="publish: student_decide was not calibrated"):
+        published(both, done[0])

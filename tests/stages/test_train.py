@@ -38,7 +38,7 @@ CASE = RoutingCase(
 )
 
 
-def recipe(model: str, routers: list[str]) -> Recipe:
+def recipe(model: str, routers: list[str], **sections: Any) -> Recipe:
     data: dict[str, Any] = {
         "name": "run",
         "cases": {"source": "table", "path": "mine.csv"},
@@ -46,6 +46,7 @@ def recipe(model: str, routers: list[str]) -> Recipe:
         "filter": {},
         "train": {"model": model},
         "route": {"routers": routers},
+        **sections,
     }
     return Recipe.model_validate(data)
 
@@ -96,6 +97,32 @@ def test_labels_are_read_where_training_looks_beyond_the_kept_traces() -> None:
         section = plain.train.model_copy(update=changes)
         asked = plain.model_copy(update={"train": section})
         assert "label/rows.jsonl" in train.STAGE.parents(asked)
+
+
+@pytest.mark.parametrize(
+    ("watch", "calibrated", "looked_at"),
+    [
+        ({}, None, "explain"),
+        ({}, ["decision_tree"], "explain"),
+        ({}, ["decision_tree", "student_decide"], "decide"),
+        ({"mode": "explain"}, ["student_decide"], "explain"),
+    ],
+)
+def test_the_mode_that_is_published_is_looked_at_unless_told(
+    watch: dict[str, Any], calibrated: list[str] | None, looked_at: str
+) -> None:
+    found = recipe(
+        "tiny",
+        ["decision_tree", "student", "student_decide"],
+        train={"model": "tiny", "watch": watch, "mix": {"explain": 1, "decide": 1}},
+        calibrate=calibrated and {"routers": calibrated},
+    )
+    section = train.trained_as(found)
+    assert section is not None
+    assert section.watch is not None
+    assert section.watch.mode == looked_at
+    # Another mode is another student: what stands of it is trained anew.
+    assert train.STAGE.sections(found)["train"] == section
 
 
 @pytest.mark.parametrize("weights", [{}, {"lora": {"r": 4}}])

@@ -138,6 +138,49 @@ def test_a_prompt_over_the_limit_is_refused_and_counted(
     assert report.train_cases == {"RAG": 2, "LC": 2}
 
 
+@pytest.mark.parametrize(("weight", "expected"), [("none", 1 / 4), ("balanced", 1 / 2)])
+def test_balanced_a_rare_route_counts_as_much_as_the_other(
+    weight: str, expected: float, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """Of prompts that are all alike, the head can learn the share of their labels and no more."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    words = (Message(role="user", content="the same"),)
+    rows = [LabelledPrompt(f"case-{n}", words, Route.RAG if n % 4 else Route.LC) for n in range(16)]
+    whole = {"per_device_train_batch_size": 16, "max_steps": 60}
+    train(tiny_model_dir, tmp_path, rows, class_weight=weight, arguments=whole)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    (p_lc,) = classify_probabilities(model, [encode_prompt(tokenizer, words)], 0)
+    assert p_lc == pytest.approx(expected, abs=0.05)
+
+
+def test_a_balanced_step_is_the_same_in_one_batch_and_in_several(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    rows = [LabelledPrompt(f"case-{n}", prompt(n).prompt, prompt(n // 3).route) for n in range(8)]
+    losses = []
+    for size, accumulated in ((8, 1), (2, 4)):
+        few = {
+            "max_steps": 3,
+            "per_device_train_batch_size": size,
+            "gradient_accumulation_steps": accumulated,
+        }
+        report = train(
+            tiny_model_dir, tmp_path / str(size), rows, class_weight="balanced", arguments=few
+        )
+        losses.append([point.loss for point in report.losses])
+    assert len(losses[0]) == 3
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
+
+
+def test_class_weights_are_for_the_plain_loss() -> None:
+    with pytest.raises(ValueError, match="leave out label_smoothing_factor"):
+        ClassifySection(
+            model="tiny", class_weight="balanced", arguments={"label_smoothing_factor": 0.1}
+        )
+
+
 def test_one_route_alone_is_an_error(tiny_model_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(StageError, match="the training cases are 3 RAG, 0 LC"):
         train(tiny_model_dir, tmp_path, [prompt(n) for n in (0, 2, 4)])

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from prerouter.core.errors import StageError
 from prerouter.recipe.train import WeightsSection
 from prerouter.training.examples import TokenisedExample
-from prerouter.training.weights import margin_weights
+from prerouter.training.weights import balanced_loss, margin_weights
 
 from .conftest import example
 
@@ -35,3 +37,19 @@ def test_equal_margins_weigh_exactly_one() -> None:
 def test_nothing_but_ties_is_an_error() -> None:
     with pytest.raises(StageError, match="every training case is a tie"):
         margin_weights([tokenised(0, 3)], {"case-0": 0.0}, SECTION)
+
+
+def test_balanced_each_class_counts_the_same_and_the_mean_case_counts_one() -> None:
+    import torch
+
+    logits = torch.tensor([[2.0, -1.0]] * 6 + [[0.5, 0.3]] * 2)
+    labels = torch.tensor([0] * 6 + [1] * 2)
+    each = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    loss = balanced_loss([6, 2])
+    found = loss(SimpleNamespace(logits=logits), labels)
+    assert found == pytest.approx(float(each[:6].mean() + each[6:].mean()) / 2)
+    # Of a step of 16 cases, these are a part.
+    part = loss(SimpleNamespace(logits=logits), labels, num_items_in_batch=torch.tensor(16))
+    assert part == pytest.approx(float(found) / 2)
+    even = balanced_loss([1, 1])(SimpleNamespace(logits=logits), labels)
+    assert even == pytest.approx(float(each.mean()))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from prerouter.core.records import ROUTES, Route
 from prerouter.measures.calibration import Calibration, ReliabilityBin, calibration
+from prerouter.measures.tuning import Calibrated
 from prerouter.reporting import charts
 from prerouter.reporting.contents import (
     Cell,
@@ -21,10 +22,12 @@ from prerouter.reporting.tables import fixed
 
 _LC = ROUTES.index(Route.LC)
 _LARGEST_MARK = 240.0
+_BEFORE, _AFTER = "as the router gives it", "calibrated"
 
 
 def calibration_of(material: Material) -> Section:
-    """A reliability diagram of every router that gives a p_lc, in equally full bins."""
+    """A reliability diagram of every router that gives a p_lc, in equally full bins, before and
+    after its calibration where it was calibrated."""
     title, outcomes = "Calibration of p_lc", material.outcomes
     if outcomes is None:
         return Section("calibration", title, ["No case has a label: nothing to show."])
@@ -55,53 +58,68 @@ def calibration_of(material: Material) -> Section:
             *_tuned(material),
             *words,
         ],
-        [_figure(found), _scores(found), _bins(found)],
+        [_figure(found, material.tuned), _scores(found), _bins(found)],
     )
 
 
 def _tuned(material: Material) -> list[str]:
-    done, section = material.calibrated, material.recipe.calibrate
-    if done is None or section is None:
+    if material.recipe.calibrate is None:
         return ["No router was calibrated: the recipe has no `calibrate`."]
-    temperature = done.temperature
-    said = f"; {temperature.note}" if temperature.note else ""
-    cut = f"; there, {done.threshold.note}" if done.threshold.note else ""
     return [
-        f"{section.tuned} is {done.router} after its log-odds were divided by "
-        f"{temperature.temperature:.3g}, fitted on {temperature.n:,} cases of the "
-        f"{done.split.value} split{said}. It decides for LC where p_lc is above "
-        f"{done.threshold.point.threshold:.3g}{cut}."
+        *(_about(done, material.tuned[done.router]) for done in material.calibrated),
+        *(f"Not calibrated: {reject.detail}." for reject in material.uncalibrated),
     ]
 
 
-def _figure(found: Sequence[tuple[str, Calibration]]) -> Figure:
+def _about(done: Calibrated, name: str) -> str:
+    temperature = done.temperature
+    said = f"; {temperature.note}" if temperature.note else ""
+    cut = f"; there, {done.threshold.note}" if done.threshold.note else ""
+    return (
+        f"{name} is {done.router} after its log-odds were divided by "
+        f"{temperature.temperature:.3g}, fitted on {temperature.n:,} cases of the "
+        f"{done.split.value} split{said}. It decides for LC where p_lc is above "
+        f"{done.threshold.point.threshold:.3g}{cut}."
+    )
+
+
+def _figure(found: Sequence[tuple[str, Calibration]], tuned: Mapping[str, str]) -> Figure:
     most = max(bin_.n for _, each in found for bin_ in each.equal_mass)
+    bins = {router: each.equal_mass for router, each in found}
+    after = {router: bins.pop(name) for router, name in tuned.items() if name in bins}
     panels = [
-        charts.LinePanel(router, [_line(number, each.equal_mass, most)])
-        for number, (router, each) in enumerate(found)
+        charts.LinePanel(
+            router,
+            [
+                _line(_BEFORE, 0, before, most),
+                *([_line(_AFTER, 1, after[router], most)] if router in after else []),
+            ],
+        )
+        for router, before in bins.items()
     ]
     across = min(3, len(panels))
     said = "; ".join(f"{router} ECE {fixed(each.ece_equal_mass)}" for router, each in found)
     return Figure(
         name="calibration",
         title="Reliability: share of LC labels against p_lc",
-        alternative=f"A panel for each router, with a point for each bin. {said}. "
+        alternative=f"A panel for each router, with a point for each bin, before and after the "
+        f"temperature where one was fitted. {said}. "
         "The bins are in a table below.",
-        size=(8.2, 0.6 + 2.7 * -(-len(panels) // across)),
+        size=(8.2, 0.6 + (2.3 if after else 2.7) * -(-len(panels) // across)),
         paint=charts.line_panels(
             panels,
             "Mean p_lc of the bin",
             "Share of LC labels",
             across=across,
             diagonal=True,
-            legend=False,
+            legend=bool(after),
         ),
     )
 
 
-def _line(number: int, bins: Sequence[ReliabilityBin], most: int) -> charts.Line:
+def _line(name: str, number: int, bins: Sequence[ReliabilityBin], most: int) -> charts.Line:
     return charts.Line(
-        name="",
+        name=name,
         points=[(bin_.mean_p_lc, bin_.lc_share) for bin_ in bins],
         number=number,
         sizes=[20 + _LARGEST_MARK * bin_.n / most / 4 for bin_ in bins],

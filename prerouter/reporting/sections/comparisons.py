@@ -77,7 +77,7 @@ def _is_student(material: Material, router: str) -> bool:
     recipe = material.recipe
     if router == "pre_route_check":
         return _is_student(material, recipe.checked_router)
-    if router == "probe_router":
+    if router.removesuffix("_tuned") == "probe_router":
         # A head on the student's own states, unless another model is named.
         return (
             recipe.train is not None and recipe.route is not None and not recipe.route.probe.model

@@ -61,6 +61,7 @@ def plane(parts: Sequence[tuple[str, Material]]) -> Section:
         "Up is better, left is cheaper. The dashed line mixes RAG and LC at random: a router under "
         "it is worth less than a coin. The oracle takes the ideal route of every case.",
         f"Curves: {', '.join(curves)}, swept over all thresholds." if curves else "",
+        "A calibrated router lies on the curve that it has without." if material.calibrated else "",
         *why_none,
         *_left_out(made),
     ]
@@ -74,12 +75,16 @@ def plane(parts: Sequence[tuple[str, Material]]) -> Section:
 
 
 def _p_lc(material: Material) -> tuple[dict[str, Floats], list[str]]:
-    """p_lc of the labelled cases by router, and of which routers there is no curve, in words."""
+    """p_lc of the labelled cases by router, and of which routers there is no curve, in words. A
+    temperature keeps the order of the cases, and so the curve: it isn't drawn twice."""
     outcomes = material.outcomes
     assert outcomes is not None
     wanted = set(outcomes.case_ids)
     found, words = {}, []
+    calibrated = material.tuned.values()
     for router, decisions in material.decisions.items():
+        if router in calibrated:
+            continue
         given = sum(d.p_lc is not None for d in decisions if d.case_id in wanted)
         if given == outcomes.n:
             found[router] = lc_probabilities(router, decisions, outcomes.case_ids)
