@@ -21,7 +21,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
 
@@ -85,7 +85,7 @@ def main() -> None:
 
 def _print(turns: dict[str, list[Turn]], count: int, options: argparse.Namespace) -> None:
     print(f"\n{count} cases, batches of {options.batch_size}; medians over {options.turns} turns")
-    print(f"{'':10}{'decisions/s':>12}{'in':>7}{'out':>7}{'p50 ms':>9}{'p95 ms':>9}{'MiB':>8}")
+    print(f"{'':12}{'decisions/s':>12}{'in':>7}{'out':>7}{'p50 ms':>9}{'p95 ms':>9}{'MiB':>8}")
     speeds = {}
     for way, taken in turns.items():
         speeds[way] = statistics.median(count / turn.wall for turn in taken)
@@ -94,16 +94,19 @@ def _print(turns: dict[str, list[Turn]], count: int, options: argparse.Namespace
         read, written = (statistics.fmean(column) for column in zip(*taken[0].tokens, strict=True))
         memory = max(turn.memory for turn in taken)
         print(
-            f"{way:10}{speeds[way]:12.2f}{read:7.0f}{written:7.1f}"
+            f"{way:12}{speeds[way]:12.2f}{read:7.0f}{written:7.1f}"
             f"{half:9.0f}{most:9.0f}{memory:8,.0f}"
         )
     for other, target in TARGETS.items():
-        print(f"decide beside {other}: {speeds['decide'] / speeds[other]:.1f} (target {target:g})")
+        held = f", held to {EXPLAIN_TOKENS} tokens" if other == HELD else ""
+        ratio = speeds["decide"] / speeds[other]
+        print(f"decide beside {other}: {ratio:.1f} (target {target:g}){held}")
     shares = [turn.of_peak for turn in turns["decide"] if turn.of_peak is not None]
     if shares:
         print(
-            f"decide, of the peak in matrix products: {statistics.median(shares):.2f}, "
-            f"of {len(shares)} turns {min(shares):.2f} to {max(shares):.2f} (target {OF_PEAK})"
+            f"decide, of the peak in matrix products: {statistics.median(shares):.2f}, by the "
+            f"fastest of {PASSES} passes, of {len(shares)} turns {min(shares):.2f} to "
+            f"{max(shares):.2f} (target {OF_PEAK})"
         )
 
 
@@ -185,7 +188,7 @@ def _routes(router: LearnedRouter, cases: Sequence[RoutingCase]) -> list[Asked]:
 
 def _hold(router: LearnedRouter, tokens: int) -> None:
     """Let it write so many tokens, whatever it would rather do."""
-    router._sampling = Sampling(tokens)
+    router._sampling = replace(router._sampling, max_tokens=tokens, schema=None)
     engine = router._engine
     assert isinstance(engine, TransformersModel)
     engine._stops = engine._stops[:0]

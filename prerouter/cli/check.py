@@ -186,7 +186,9 @@ def _plan(recipe: Recipe, cases: Sequence[RoutingCase], side: dict[str, Split]) 
     if recipe.route:
         routed = [case for case in cases if side[case.question_id] in recipe.route.splits]
         if "self_route_verdict" in recipe.route.routers:
-            lines.append(f"route: {len(routed):,} verdicts of the answering models, one a case")
+            splits = recipe.splits_of("self_route_verdict")
+            verdicts = sum(side[case.question_id] in splits for case in cases)
+            lines.append(f"route: {verdicts:,} verdicts of the answering models, one a case")
         sorting = recipe.route.checks.query_types.engine
         if sorting and "edar_prompted" in recipe.route.routers:
             asked = len({case.question_id for case in routed})

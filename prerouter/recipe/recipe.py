@@ -268,6 +268,13 @@ class Recipe(Section):
         chosen = self.route.checks.pre_route if self.route else None
         return chosen or next(iter(self._learnt), "guideline")
 
+    def splits_of(self, router: str) -> set[Split]:
+        """The splits that a router decides: those of `route`, and what it is calibrated on."""
+        assert self.route is not None
+        calibrated = self.calibrate
+        also = {calibrated.split} if calibrated and router in calibrated.routers else set()
+        return {*self.route.splits, *also}
+
     @property
     def student(self) -> RouterName:
         """The row of the routing table that a published router stands for: the student in the mode

@@ -193,7 +193,8 @@ def own_calibration(run: StageRun) -> Calibrated | None:
         "publish",
         "student_decide was not calibrated",
         "a router with the temperature and the threshold that the recipe asks for",
-        "calibrate/rejects.jsonl says why; mend that, or leave it out of calibrate.routers",
+        "calibrate/rejects.jsonl says why; mend that, or leave it out of calibrate.routers (with "
+        "train.watch.mode written out, where there is a watch, or the student is trained anew)",
     )
 
 

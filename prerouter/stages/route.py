@@ -153,14 +153,6 @@ def start_classifier(run: StageRun) -> Router:
     )
 
 
-def splits_of(recipe: Recipe, name: str) -> set[Split]:
-    """The splits that a router decides: those of `route`, and what it is calibrated on."""
-    assert recipe.route is not None
-    calibrated = recipe.calibrate
-    also = {calibrated.split} if calibrated and name in calibrated.routers else set()
-    return {*recipe.route.splits, *also}
-
-
 def _run(run: StageRun) -> None:
     recipe, section = run.recipe, run.recipe.route
     assert section is not None
@@ -169,7 +161,7 @@ def _run(run: StageRun) -> None:
     cases = list(run.read(recipe.cases_file, RoutingCase))
     names = [*section.routers, *section.published]
     asked = {
-        name: [case for case in cases if sides[case.question_id] in splits_of(recipe, name)]
+        name: [case for case in cases if sides[case.question_id] in recipe.splits_of(name)]
         for name in names
     }
     pairs = [
@@ -213,14 +205,15 @@ def _run(run: StageRun) -> None:
         "student_decide": lambda: start_student(run, "student_decide"),
     }
     failures: dict[str, Counter[str]] = {}
-    with run.log(Decision, decision_key) as log:
+    order = [f"{name}|{case.case_id}" for name in asked for case in asked[name]]
+    with run.log(Decision, decision_key, due=order) as log:
         for name in sorted(names, key=turn):
             due = [case for case in asked[name] if f"{name}|{case.case_id}" not in log.done]
             run.progress.start(f"route: {name}", len(due))
             for decision in makers[name]().route(due) if due else ():
                 log.append(decision)
                 run.progress.advance()
-        log.sort([f"{name}|{case.case_id}" for name in asked for case in asked[name]])
+        log.sort(order)
     for decision in run.read("route/rows.jsonl", Decision):
         counts = failures.setdefault(decision.router, Counter())
         counts[decision.route.value if decision.route else str(decision.failure)] += 1
@@ -282,4 +275,5 @@ STAGE = Stage(
     run=_run,
     inputs=_inputs,
     packages=("torch", "transformers", "scikit-learn", "skops"),
+    goes_on=("calibrate.routers", "calibrate.split"),
 )

@@ -73,7 +73,10 @@ def trained_as(recipe: Recipe) -> TrainSection | None:
     section = recipe.train
     if section is None or section.watch is None or section.watch.mode:
         return section
-    watch = section.watch.model_copy(update={"mode": STUDENTS[recipe.student]})
+    published = STUDENTS[recipe.student]
+    if published is section.mix.modes[0]:
+        return section  # as the section says by itself
+    watch = section.watch.model_copy(update={"mode": published})
     return section.model_copy(update={"watch": watch})
 
 
@@ -89,8 +92,7 @@ def watch_of(
     assert section is not None
     if section.watch is None:
         return None
-    mode = section.watch.mode
-    assert mode is not None
+    mode = section.watch.mode or section.mix.modes[0]
     held_out = [
         label
         for label in labels

@@ -17,7 +17,7 @@ from prerouter.recipe.recipe import Recipe
 from prerouter.runs.manifest import MANIFEST, FileEntry, read_manifest, write_json
 from prerouter.runs.rows import file_sha256, read_rows, write_rows
 from prerouter.runs.stage import execute
-from prerouter.stages import calibrate, evaluate
+from prerouter.stages import calibrate, evaluate, route
 from tests.reporting.small_run import run, small_recipe
 
 FITTED = ["logistic_regression", "decision_tree"]
@@ -93,6 +93,44 @@ def test_a_router_that_decided_too_little_is_refused_and_the_others_stand(copy: 
     assert tuned_rows(copy) == {"decision_tree_tuned"}
     page = (copy.run_dir / "evaluate" / "report" / "index.html").read_text("utf-8")
     assert "Not calibrated: calibrate, logistic_regression: no case of the validation" in page
+
+
+def test_a_pair_whose_router_was_refused_is_left_out_of_the_comparisons(copy: Recipe) -> None:
+    pairs = (("logistic_regression_tuned", "decision_tree"), ("decision_tree_tuned", "always_rag"))
+    assert copy.evaluate is not None
+    asked = copy.evaluate.model_copy(update={"compare": pairs})
+    recipe = copy.model_copy(update={"evaluate": asked})
+    leave_undecided(recipe, "logistic_regression")
+    for stage in (calibrate.STAGE, evaluate.STAGE):
+        execute(stage, recipe, SilentProgress())
+    page = (recipe.run_dir / "evaluate" / "report" / "index.html").read_text("utf-8")
+    assert (
+        "Not compared, for want of a calibration: logistic_regression_tuned and decision_tree."
+        in page
+    )
+    assert "decision_tree_tuned less always_rag" in page
+
+
+def test_one_more_or_less_to_calibrate_costs_no_decision_that_stands(
+    copy: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decided(recipe: Recipe) -> list[Decision]:
+        execute(route.STAGE, recipe, SilentProgress())
+        return list(read_rows(recipe.run_dir / "route" / "rows.jsonl", Decision))
+
+    before = decided(copy)
+    assert copy.calibrate is not None
+    fewer = copy.calibrate.model_copy(update={"routers": ("decision_tree",)})
+
+    def again() -> None:
+        raise AssertionError("all of its decisions stand")
+
+    monkeypatch.setattr(route, "AlwaysRag", again)
+    of_less = decided(copy.model_copy(update={"calibrate": fewer}))
+    lost = [decision for decision in before if decision not in of_less]
+    assert {decision.router for decision in lost} == {"logistic_regression"}
+    assert [decision for decision in before if decision not in lost] == of_less
+    assert len(decided(copy)) == len(before)
 
 
 def test_where_none_can_be_calibrated_each_is_named(copy: Recipe) -> None:

@@ -42,11 +42,12 @@ def comparisons(material: Material) -> Section:
     title, outcomes = "Difference tests", material.outcomes
     if outcomes is None:
         return Section("comparisons", title, ["No case has a label: nothing to compare."])
-    asked = material.section.compare
+    asked, refused = _asked(material)
     others = [name for name in material.routers if not _is_student(material, name)]
     pairs = pairs_with_the_best(outcomes, material.routers, others) if asked is None else asked
     if not pairs:
-        return Section("comparisons", title, ["There are no two routers to compare."])
+        words = ["There are no two routers to compare.", *refused]
+        return Section("comparisons", title, words)
     made = compare_routers(
         outcomes,
         pairs,
@@ -69,7 +70,20 @@ def comparisons(material: Material) -> Section:
         )
     if made[0].caution:
         words.append(f"{made[0].caution.capitalize()}.")
+    words += refused
     return Section("comparisons", title, words, [_figure(made), _table(made)])
+
+
+def _asked(material: Material) -> tuple[Sequence[tuple[str, str]] | None, list[str]]:
+    """The pairs that the recipe names, if any, less those of a router that could not be calibrated,
+    and these in words."""
+    asked = material.section.compare
+    absent = {material.tuned[reject.key] for reject in material.uncalibrated}
+    if asked is None or not absent:
+        return asked, []
+    left_out = [f"{one} and {other}" for one, other in asked if {one, other} & absent]
+    words = [f"Not compared, for want of a calibration: {'; '.join(left_out)}."] if left_out else []
+    return [pair for pair in asked if not set(pair) & absent], words
 
 
 def _is_student(material: Material, router: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -60,8 +60,9 @@ def plane(parts: Sequence[tuple[str, Material]]) -> Section:
     words = [
         "Up is better, left is cheaper. The dashed line mixes RAG and LC at random: a router under "
         "it is worth less than a coin. The oracle takes the ideal route of every case.",
-        f"Curves: {', '.join(curves)}, swept over all thresholds." if curves else "",
-        "A calibrated router lies on the curve that it has without." if material.calibrated else "",
+        f"Curves: {', '.join(_drawn(curves, material))}, swept over all thresholds."
+        if curves
+        else "",
         *why_none,
         *_left_out(made),
     ]
@@ -75,16 +76,12 @@ def plane(parts: Sequence[tuple[str, Material]]) -> Section:
 
 
 def _p_lc(material: Material) -> tuple[dict[str, Floats], list[str]]:
-    """p_lc of the labelled cases by router, and of which routers there is no curve, in words. A
-    temperature keeps the order of the cases, and so the curve: it isn't drawn twice."""
+    """p_lc of the labelled cases by router, and of which routers there is no curve, in words."""
     outcomes = material.outcomes
     assert outcomes is not None
     wanted = set(outcomes.case_ids)
     found, words = {}, []
-    calibrated = material.tuned.values()
     for router, decisions in material.decisions.items():
-        if router in calibrated:
-            continue
         given = sum(d.p_lc is not None for d in decisions if d.case_id in wanted)
         if given == outcomes.n:
             found[router] = lc_probabilities(router, decisions, outcomes.case_ids)
@@ -93,6 +90,11 @@ def _p_lc(material: Material) -> tuple[dict[str, Floats], list[str]]:
                 f"{router} gives a p_lc for {given:,} of {outcomes.n:,} cases only: no curve."
             )
     return found, words
+
+
+def _drawn(routers: Iterable[str], material: Material) -> list[str]:
+    """A temperature keeps the order of the cases, and so the curve, which isn't drawn twice."""
+    return [router for router in routers if router not in material.tuned.values()]
 
 
 def _plane(name: str, material: Material) -> _Part:
@@ -193,6 +195,7 @@ def _figure(material: Material, made: Sequence[_Part], by_usd: bool) -> Figure:
 
     numbers = {router: number for number, router in enumerate(material.routers)}
     # A router that has answers written before it decides pays another price at every threshold.
+    drawn = _drawn(material.routers, material)
     vain = {r for r, some in material.decisions.items() if any(d.wrote for d in some)}
     panels = [
         charts.Plane(
@@ -201,7 +204,8 @@ def _figure(material: Material, made: Sequence[_Part], by_usd: bool) -> Figure:
             curves=[
                 (numbers[curve.router], _thinned([at(point) for point in curve.points]))
                 for curve in part.plane.curves
-                if not (by_usd and (curve.router in vain or curve.points[0].cost is None))
+                if curve.router in drawn
+                and not (by_usd and (curve.router in vain or curve.points[0].cost is None))
             ],
             ends=(at(part.plane.always_rag), at(part.plane.always_lc)),
             oracle=at(part.plane.oracle),
