@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,10 +14,6 @@ from prerouter.recipe.retrieval import RetrievalSection
 from prerouter.recipe.shaping import shaping_retrieval
 from prerouter.runs.made_of import digest_of, keep_made_of, keeps_made_of
 from prerouter.runs.stage import StageRun
-
-# Where an earlier version told how passages were found.
-_LONG_RAG_JSON = "long_rag.json"
-_RETRIEVAL_JSON = "retrieval.json"
 
 
 def retrieval_of(recipe: Recipe) -> dict[Route, RetrievalSection]:
@@ -106,14 +101,6 @@ def adopt(run: StageRun, asking: Asking) -> None:
     if run.before is None or keeps_made_of(run.folder):
         return
     told = run.before.sections
-    found_by = _kept(run, _RETRIEVAL_JSON, told.get("retrieval"))
-    long_rag = _kept(run, _LONG_RAG_JSON, told.get("answer.long_rag"))
-    found_by = found_by and shaping_retrieval(found_by)
-    keep_made_of(run.folder, made_of(asking, run.recipe.routes, found_by, long_rag or {}))
-    for file in (_RETRIEVAL_JSON, _LONG_RAG_JSON):
-        (run.folder / file).unlink(missing_ok=True)
-
-
-def _kept(run: StageRun, file: str, otherwise: Any) -> Any:
-    path = run.folder / file
-    return json.loads(path.read_bytes()) if path.exists() else otherwise
+    found_by = shaping_retrieval(told["retrieval"]) if told.get("retrieval") else None
+    long_rag = told.get("answer.long_rag") or {}
+    keep_made_of(run.folder, made_of(asking, run.recipe.routes, found_by, long_rag))

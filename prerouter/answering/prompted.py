@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prerouter.core.protocols import Completion, Engine, FinishReason, GenerationRequest, Sampling
 from prerouter.core.records import Answer, MissingReason, Reject, Route, RoutingCase, Span
 from prerouter.prompts.answer import DECLINE
-from prerouter.prompts.trace import TraceError, TraceReason, bare_reply
+from prerouter.prompts.trace import CLOSE_THINKING, TraceError, TraceReason, bare_reply
 
 # Whatever a reply lacks, it was cut off, or there is nothing in it.
 _REASONS = {
@@ -66,7 +66,7 @@ def generate_answers(
         for index, completion in completions:
             prompt = asked[index]
             try:
-                _, text = bare_reply(completion.text, _finish(completion, keep_cut_off))
+                _, text = bare_reply(completion.text, _finish(prompt, completion, keep_cut_off))
             except TraceError as error:
                 yield Reject(
                     stage="answer",
@@ -80,8 +80,12 @@ def generate_answers(
             yield _answer(prompt, text, completion)
 
 
-def _finish(completion: Completion, keep_cut_off: bool) -> FinishReason:
-    kept = keep_cut_off and completion.finish_reason == "length"
+def _finish(prompt: Prompted, completion: Completion, keep_cut_off: bool) -> FinishReason:
+    """`stop` for a reply that is kept though cut off."""
+    # The tag that opens a model's thinking may stand in the prompt: the one that closes it tells.
+    thought = completion.reasoning is not None or CLOSE_THINKING in completion.text
+    past = thought or not prompt.case.answer_model.thinking
+    kept = keep_cut_off and past and completion.finish_reason == "length"
     return "stop" if kept else completion.finish_reason
 
 

@@ -134,7 +134,8 @@ def _groups(
         start += int(own.sum())
         width = int(own.max())
         column = torch.arange(width)
-        place = (starts + column).clamp(max=tokens - 1)
+        # Padding repeats the prompt's own last token: of another's, a NaN would spread.
+        place = starts + torch.minimum(column, own - 1)
         before = torch.arange(shared).expand(len(own), shared)
         seen = key_head * (shared + tokens) + torch.cat([before, shared + place], dim=1)[:, None]
         read = place[:, None] * heads + head

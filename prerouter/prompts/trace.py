@@ -25,7 +25,7 @@ MAX_STEP_CHARACTERS = 800
 MAX_REPLY_CHARACTERS = 50_000
 """Bounds what is parsed of a reply once its thinking text is off."""
 
-_OPEN, _CLOSE = "<think>", "</think>"
+_OPEN, CLOSE_THINKING = "<think>", "</think>"
 _FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL)
 _LAST_LINE = re.compile(rf"[*_#> \t]*(?i:decision)[*_ \t]*:[*_ \t]*({'|'.join(ROUTES)})[*_. \t]*")
 
@@ -107,11 +107,11 @@ def split_thinking(text: str) -> tuple[str | None, str]:
     only. A tag inside a string of what is one JSON object as a whole divides nothing. Raises
     TraceError where a tag is opened and not closed.
     """
-    if _OPEN in text or _CLOSE in text:
+    if _OPEN in text or CLOSE_THINKING in text:
         with contextlib.suppress(TraceError):
             if len(text) <= MAX_REPLY_CHARACTERS and load_object(text.strip()):
                 return None, text
-    head, closed, rest = text.rpartition(_CLOSE)
+    head, closed, rest = text.rpartition(CLOSE_THINKING)
     if _OPEN in rest:
         raise TraceError(TraceReason.UNCLOSED_THINKING, "thinking text has no closing tag")
     if not closed:

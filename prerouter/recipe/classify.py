@@ -56,9 +56,9 @@ class ClassifySection(Section):
     device: Literal["auto", "cpu"] = "auto"
     lora: LoraSection | None = None
     class_weight: Annotated[
-        Literal["none", "balanced"],
+        Literal["balanced"] | None,
         Field(description="balanced: a case counts by the inverse of its route's frequency"),
-    ] = "none"
+    ] = None
     processes: Annotated[
         int | None, Field(gt=0, description="as many the launcher has to start, else an error")
     ] = None

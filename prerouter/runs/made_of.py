@@ -24,7 +24,7 @@ def keeps_made_of(folder: Path) -> bool:
 
 def made_otherwise(folder: Path, wanted: Mapping[str, str]) -> set[str]:
     """The keys of `wanted`, a digest by key, whose rows were made of something
-    else. None where nothing tells."""
+    else. Empty where nothing tells."""
     if not keeps_made_of(folder):
         return set()
     kept = json.loads((folder / MADE_OF).read_bytes())

@@ -275,5 +275,6 @@ STAGE = Stage(
     run=_run,
     inputs=_inputs,
     packages=("torch", "transformers", "scikit-learn", "skops"),
-    goes_on=("calibrate.routers", "calibrate.split"),
+    # An earlier version's `calibrate.router` named one.
+    goes_on=("calibrate.routers", "calibrate.router", "calibrate.split"),
 )

@@ -4,7 +4,7 @@ import pytest
 
 from prerouter.answering.prompted import Prompted, answer_key, generate_answers
 from prerouter.core.protocols import Completion, GenerationRequest, Sampling
-from prerouter.core.records import ROUTES, Answer, Message, Reject, Route, Span
+from prerouter.core.records import ROUTES, Answer, AnswerModel, Message, Reject, Route, Span
 from prerouter.measures.abstention import abstention
 from prerouter.prompts.answer import DECLINE
 
@@ -90,6 +90,27 @@ def test_what_is_cut_off_before_there_is_an_answer_is_missing_all_the_same(text:
     found = result(Completion(text, "length", 9, 5), keep_cut_off=True)
     assert isinstance(found, Reject)
     assert found.reason in ("cut_off", "empty")
+
+
+def test_a_thought_that_was_opened_in_the_prompt_and_cut_off_is_no_answer() -> None:
+    model = AnswerModel(name="reader", context_window=1000, thinking=True)
+    prompt = Prompted(make_case(answer_model=model), Route.LC, REQUEST)
+
+    def kept(completion: Completion) -> Answer | Reject:
+        engine = ScriptedModel(lambda request: completion)
+        (found,) = generate_answers([prompt], engine, Sampling(5), keep_cut_off=True)
+        return found
+
+    thought = kept(Completion("It may be June, since", "length", 9, 5))
+    assert isinstance(thought, Reject)
+    assert thought.reason == "cut_off"
+    for past in (
+        Completion("June?</think> In Mar", "length", 9, 5),
+        Completion("In Mar", "length", 9, 5, reasoning="June?"),
+    ):
+        answer = kept(past)
+        assert isinstance(answer, Answer)
+        assert (answer.text, answer.cut_off) == ("In Mar", True)
 
 
 def test_with_nothing_to_read_the_answer_is_that_the_document_does_not_tell() -> None:

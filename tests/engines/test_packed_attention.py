@@ -78,6 +78,26 @@ def test_in_bfloat16_a_score_is_as_near_as_a_padded_one(
     torch.testing.assert_close(packed, usual, atol=0.02, rtol=0.0)
 
 
+@torch.inference_mode()
+def test_what_is_broken_in_one_prompt_stays_in_it(model: Any) -> None:
+    lengths, heads, key_heads, size = [4, 6, 5], 4, 2, 8
+    query, key, value = (
+        torch.randn(1, count, sum(lengths), size) for count in (heads, key_heads, key_heads)
+    )
+    asked: dict[str, Any] = {"module": None, "attention_mask": None, "scaling": 1.0}
+
+    def read() -> torch.Tensor:
+        with packed_attention.packed(model, lengths):
+            return packed_attention.packed_attention(query=query, key=key, value=value, **asked)[0]
+
+    whole = read()
+    value[:, :, 4:10] = float("nan")
+    broken = read()
+    assert broken[:, 4:10].isnan().all()
+    rest = [*range(4), *range(10, 15)]
+    torch.testing.assert_close(broken[:, rest], whole[:, rest])
+
+
 def test_the_shared_start_stays_as_it_was(model: Any) -> None:
     reader = PromptReader(model, "cpu")
     reader.share(PROMPTS)

@@ -245,6 +245,18 @@ def test_what_is_answered_is_not_asked_for_twice_after_a_kill(
     assert len(answers_of(recipe)) == 12
 
 
+def test_a_reject_that_a_kill_tore_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = run(write_recipe(tmp_path), monkeypatch, ScriptedModel(reply))
+    folder = recipe.run_dir / "answer"
+    rejects = (folder / "rejects.jsonl").read_bytes()
+    assert rejects
+    (folder / "manifest.json").unlink()
+    (folder / "rejects.jsonl").write_bytes(rejects + rejects[:20])
+    play(monkeypatch, ScriptedModel(healed_reply))
+    execute(answer.STAGE, recipe, SilentProgress())
+    assert len(answers_of(recipe)) == 12
+
+
 def test_a_finished_stage_starts_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     healed = Recorded(tmp_path / "asked.txt", healed=True)
     recipe = run(write_recipe(tmp_path), monkeypatch, healed)

@@ -138,9 +138,9 @@ def test_a_prompt_over_the_limit_is_refused_and_counted(
     assert report.train_cases == {"RAG": 2, "LC": 2}
 
 
-@pytest.mark.parametrize(("weight", "expected"), [("none", 1 / 4), ("balanced", 1 / 2)])
+@pytest.mark.parametrize(("weight", "expected"), [(None, 1 / 4), ("balanced", 1 / 2)])
 def test_balanced_a_rare_route_counts_as_much_as_the_other(
-    weight: str, expected: float, tiny_model_dir: Path, tmp_path: Path
+    weight: str | None, expected: float, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
     """Of prompts that are all alike, the head can learn the share of their labels and no more."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
