@@ -39,21 +39,21 @@ class RunningEngine:
 
     def __init__(self, start: Callable[[EngineSection], Engine]) -> None:
         self._start = start
-        self._running: list[tuple[EngineSection, Engine]] = []
+        self._running: tuple[EngineSection, Engine] | None = None
 
     def make_way(self, section: EngineSection) -> None:
         """Let go of what runs, unless it is this section's."""
-        if self._running and self._running[0][0] != section:
-            self._running.clear()
+        if self._running and self._running[0] != section:
+            self._running = None
 
     def of(self, section: EngineSection) -> Engine:
         self.make_way(section)
         if not self._running:
-            self._running.append((section, self._start(section)))
-        return self._running[0][1]
+            self._running = section, self._start(section)
+        return self._running[1]
 
     def side_by_side(self, sections: Mapping[str, EngineSection]) -> list[str]:
         """The names of `sections` in an order that starts no engine twice, nor the running one."""
-        known = [section for section, _ in self._running]
+        known = [self._running[0]] if self._running else []
         known += [section for section in sections.values() if section not in known]
         return sorted(sections, key=lambda name: known.index(sections[name]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from prerouter.core.records import Reject
@@ -26,12 +27,17 @@ def cut_raw(text: str) -> str:
     return f"{text[:half]} [{len(text) - 2 * half} characters left out] {text[-half:]}"
 
 
+def standing_rejects(path: Path) -> Iterator[Reject]:
+    """The rejects of an attempt that may have been killed: a line that it tore is cut off first."""
+    if path.exists():
+        RowLog(path, Reject, reject_key).close()
+        yield from read_rows(path, Reject)
+
+
 def drop_transient(path: Path) -> None:
     """Take the failed calls out of a file of rejects: they are made again."""
     if path.exists():
-        # A line that a kill tore is cut off first.
-        RowLog(path, Reject, reject_key).close()
-        write_rows(path, (reject for reject in read_rows(path, Reject) if not reject.transient))
+        write_rows(path, (each for each in standing_rejects(path) if not each.transient))
 
 
 def count_rejects(path: Path) -> tuple[dict[str, int], int]:

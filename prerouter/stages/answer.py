@@ -31,8 +31,8 @@ from prerouter.recipe.recipe import Recipe
 from prerouter.recipe.shaping import not_shaping, shaping
 from prerouter.retrieval.retriever import Retriever
 from prerouter.runs.made_of import keep_made_of, made_otherwise
-from prerouter.runs.rejects import reject_key
-from prerouter.runs.rows import RowLog, read_rows
+from prerouter.runs.rejects import standing_rejects
+from prerouter.runs.rows import RowLog
 from prerouter.runs.stage import REJECTS, Stage, StageRun, check_reject_share
 from prerouter.sources.text_files import body_of
 
@@ -272,11 +272,7 @@ def _by_engines(
 def _failed_before(rejects: Path) -> set[str]:
     """The calls that failed and may be made again: the answers in their place, which say that they
     are missing, give way."""
-    if not rejects.exists():
-        return set()
-    RowLog(rejects, Reject, reject_key).close()  # a line that a kill tore off is cut
-    found = read_rows(rejects, Reject)
-    return {reject.key for reject in found if reject.transient}
+    return {reject.key for reject in standing_rejects(rejects) if reject.transient}
 
 
 def _report(run: StageRun) -> None:
